@@ -121,6 +121,62 @@ fn the_rest_of_a_request_breaks_no_larger_block_than_it_must() {
     }
 }
 
+/// A request for less than a pageblock drains the lists if no more is free outside of them than it asks for; one for a
+/// pageblock or more if that is less than eight times as much.
+#[test]
+fn a_request_for_much_of_what_is_free_drains_the_lists() {
+    for (wanted, free, drains) in [
+        (511, 511, false),
+        (511, 510, true),
+        (511, 1000, false),
+        (512, 600, true),
+        (512, 4095, true),
+        (512, 4096, false),
+        (700, 5599, true),
+        (700, 5600, false),
+    ] {
+        let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).plain();
+        let zone = &world.allocator().zones()[0];
+        let drained = world.on(0, |cpu| {
+            let listed = cpu.must_alloc(0);
+            cpu.must_free(listed, 0);
+            let mut frames = (0..16 * PAGEBLOCK_PAGES).rev().map(|n| BASE.add(n));
+            while zone.free_pages() > free {
+                cpu.must_alloc_at(frames.next().expect("there is more"), 0);
+            }
+            let before = world.allocator().pcp_pages();
+            assert!(before > 0 && zone.free_pages() == free);
+            let mut out = vec![NONE; 8];
+            let runs = cpu.alloc_runs(wanted, M, &mut out);
+            assert_eq!(pages(runs), wanted);
+            world.allocator().pcp_pages() < before
+        });
+        assert_eq!(drained, drains, "{wanted} frames, {free} are free outside of lists");
+    }
+}
+
+/// The marks count free CMA memory for a range of it, and for no other range.
+#[test]
+fn a_contiguous_range_leaves_what_requests_of_its_kind_leave() {
+    for (of_cma, min, fits) in
+        [(true, 700, true), (true, 1600, false), (false, 700, false), (false, 500, true)]
+    {
+        let config = Config::framewright().bare().with_marks();
+        let config = config.but(|config| config.min_free_kib = 4 * min);
+        let world = Spec::one_zone(32 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        let start = |n| BASE.add(n * PAGEBLOCK_PAGES);
+        // Two pageblocks of either kind are free.
+        world.on(0, |cpu| (4..32).for_each(|n| cpu.must_alloc_at(start(n), 9)));
+        for n in 0..2 {
+            world.allocator().set_pageblock_type(start(n), Migratetype::Cma).expect("it has memory");
+        }
+        let first = start(if of_cma { 0 } else { 2 });
+        let got =
+            world.on(0, |cpu| cpu.alloc_contig_range(first..first.add(PAGEBLOCK_PAGES), &Helpers::NONE));
+        assert_eq!(got.is_ok(), fits, "{of_cma}, {min}: {got:?}");
+    }
+}
+
 /// A world half full after random allocations and frees of single frames.
 fn churned(config: Config) -> World<Plain> {
     let world = Spec::one_zone(64 << 10, 1).config(config).plain();

@@ -29,6 +29,8 @@ fn every_order_can_have_all_of_it() {
                 (0..4).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
             }
             assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4, "{engine:?}");
+            // Each run went back once.
+            assert_eq!(world.counts().refused_pages, 0, "{engine:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 use super::*;
 use crate::policy::testing::Xorshift;
 use crate::units::CpuId;
-use testing::{BASE, Store, class_of, wanted};
+use testing::{BASE, Store, ZONE, class_of, wanted};
 
 /// Takes blocks. Returns their first frames, as numbers from the store's first.
 fn take(store: &mut Store, wanted: Wanted, count: u64, balance: Option<(u64, u64)>, bad: u64) -> Vec<u64> {
@@ -18,6 +18,20 @@ fn take(store: &mut Store, wanted: Wanted, count: u64, balance: Option<(u64, u64
     let blocks = store.with(|buddy| buddy.take(wanted, count, balance, &mut sink));
     assert_eq!(blocks, taken.len() as u64);
     taken
+}
+
+/// A pageblock that is isolated and has a bad frame in use counts twice among those that need a look at each free.
+#[test]
+fn a_pageblock_that_is_special_twice_counts_twice() {
+    let mut store = Store::section(2);
+    let bad = BlockInfo::new(ZONE, Migratetype::Movable).poisoned(true);
+    let both = BlockInfo::new(ZONE, Migratetype::Isolate).poisoned(true);
+    let good = BlockInfo::new(ZONE, Migratetype::Movable);
+    for (to, counted) in [(both, 2), (bad, 1), (both, 2), (BlockInfo::ABSENT, 0), (both, 2), (good, 0)] {
+        let from = store.frames.info(Store::pageblock(1));
+        store.with(|buddy| buddy.set_info(Store::pageblock(1), from, to));
+        assert_eq!(crate::platform::Word::load(&store.common.special, Relaxed), counted, "{to:?}");
+    }
 }
 
 /// Two pageblocks of one bin, and one of a worse: another section may have a better one.

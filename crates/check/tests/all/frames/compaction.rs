@@ -260,6 +260,23 @@ fn cma_pageblocks_take_what_is_moved() {
     }
 }
 
+/// Blocks move out of pageblocks lent from CMA, and out of none that are isolated or kept for requests of high orders.
+#[test]
+fn cma_pageblocks_are_emptied() {
+    for (kind, moved) in [(Migratetype::Cma, 4), (Migratetype::HighAtomic, 0), (Migratetype::Isolate, 0)] {
+        let world = world(2 * PAGEBLOCK_PAGES, with_engine(Engine::Framewright).bare());
+        let owner = Owner::fill(&world, Order::ZERO, |n, _| !(4..PAGEBLOCK_PAGES + 100).contains(&n));
+        let set = match kind {
+            Migratetype::Isolate => world.allocator().isolate_pageblock(BASE),
+            _ => world.allocator().set_pageblock_type(BASE, kind),
+        };
+        set.expect("it has memory");
+        let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+        assert_eq!(done.moved, moved, "{kind}");
+        owner.free_all(&world);
+    }
+}
+
 /// Whole pageblocks of CMA are nothing that an unmovable request could have: compaction goes on until there is another.
 #[test]
 fn compaction_is_done_when_the_request_can_be_served() {

@@ -131,3 +131,32 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Ok(bits)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buddy::testing::{Store, wanted};
+
+    /// What a take in one of several sections compares: bins of the requester's type, then, where it may fall back, the
+    /// smallest block of another type.
+    #[test]
+    fn the_next_bin_is_that_of_what_a_take_would_break() {
+        let order = Order::new(2).expect("an order");
+        let mut store = Store::section(4);
+        store.set_type(1, Migratetype::Unmovable);
+        store.set_type(2, Migratetype::Reclaimable);
+        let next = |store: &mut Store| {
+            let next = |may_fall_back| {
+                store.with(|buddy| buddy.next_bin(&Wanted { may_fall_back, ..wanted(order) }))
+            };
+            [false, true].map(next)
+        };
+        assert_eq!(next(&mut store), [64, 64 + 10]);
+        store.free(1, 0..8);
+        assert_eq!(next(&mut store), [64, 64 + 3]);
+        store.free(2, 8..12);
+        assert_eq!(next(&mut store), [64, 64 + 2]);
+        store.free(0, 0..4);
+        assert_eq!(next(&mut store), [bin_of(4, 2) as u32; 2]);
+    }
+}

@@ -152,3 +152,24 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.refile(start, pageblock.info().migratetype(), Some(old), (free, largest), true);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buddy::testing::Store;
+
+    /// Frames that are free already are counted as refused, and stay free: some of a word of the map, all of it, and
+    /// exactly those that are free in it.
+    #[test]
+    fn frames_that_are_free_already_are_refused() {
+        for (free, again, refused) in [(6, 6, 64), (5, 6, 32), (6, 7, 64), (7, 6, 64), (3, 3, 8)] {
+            let [free, again] = [free, again].map(|n| Order::new(n).expect("an order"));
+            let mut store = Store::new(2, true);
+            let at = Store::pageblock(1);
+            store.with(|buddy| buddy.free(at, free, Placement::Likely));
+            store.with(|buddy| buddy.free(at, again, Placement::Likely));
+            assert_eq!(store.with(|buddy| buddy.counts().refused_pages), refused, "{free:?}, {again:?}");
+            assert_eq!(store.check(), free.max(again).pages());
+        }
+    }
+}

@@ -240,6 +240,7 @@ fn a_root_that_promises_too_much_is_made_anew() {
                 buddy.set_whole(Store::pageblock(n), list);
             };
             singles.iter().chain(&pairs).for_each(|&n| set(buddy, n));
+            buddy.check_whole(list).expect("several words have one bit of a root");
             set_root(buddy, (list, kind), bits);
             // A word that becomes non-empty is found, also if the root had its bit before.
             set(buddy, 3 * 64 * 64);
@@ -263,6 +264,24 @@ fn a_root_that_promises_too_much_is_made_anew() {
 fn set_root(buddy: &mut Buddy<'_, '_, Machine, ()>, (list, kind): (Migratetype, Kind), bits: u128) {
     let root = &mut buddy.cold.whole.roots[list as usize][kind as usize];
     root.set(root.get() | bits);
+}
+
+/// Two free buddies of different types are published, and withdrawn, also where the roots of both types stay.
+#[test]
+fn buddies_of_two_types_are_shown_though_no_root_changes() {
+    let mut store = Store::section(16);
+    [1, 9].into_iter().for_each(|n| store.set_type(n, Migratetype::Unmovable));
+    for n in [0, 4, 9, 1] {
+        store.with(|buddy| buddy.free(Store::pageblock(n), PAGEBLOCK_ORDER, Placement::Likely));
+        store.check();
+    }
+    assert_eq!(store.with(|buddy| buddy.mixed_pair(None)), Some(Store::pageblock(0)));
+    let taken = store.with(|buddy| {
+        buddy.account(Migratetype::Unmovable, -(PAGEBLOCK_PAGES as i64));
+        buddy.take_whole_at(Store::pageblock(1))
+    });
+    assert_eq!(taken, Some(Migratetype::Unmovable));
+    store.check();
 }
 
 /// Of two pairs that are taken together half of one is damaged: its other half is free again, and the other pair is
