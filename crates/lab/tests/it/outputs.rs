@@ -585,6 +585,8 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     };
     assert!(until(&|| recording().is_some()), "no folder of the recording");
     let folder = recording().expect("a folder of the recording");
+    let rights = |path: &str| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(rights(&folder), 0o700, "it names the command with its arguments");
     let import = |from: &str| framewright(&["import", from, "-o", &trace]).output().expect("it runs");
     let said = String::from_utf8(import(&folder).stderr).expect("text");
     assert!(said.contains("a recording that still runs; wait for its end"), "{said}");
@@ -597,6 +599,7 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
 
     let output = import(&folder);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(rights(&trace), 0o600);
     let read = Trace::read(trace.as_ref()).expect("a trace");
     assert!(read.meta.cut && read.meta.command.starts_with("sh -c ") && read.meta.kernel.contains('.'));
     let pages = |comm: &str| read.events.iter().filter(|event| read.comm(event) == comm).count();
