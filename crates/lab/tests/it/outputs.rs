@@ -472,7 +472,9 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     let second =
         lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[2/3] pcp-reset replay")));
     assert!(second.is_some());
-    signal(&child, "INT");
+    // Two together are one, as `timeout` sends them.
+    let both = format!("kill -INT {0}; kill -TERM {0}", child.id());
+    assert!(Command::new("sh").args(["-c", &both]).status().expect("it runs").success());
     let output = child.wait_with_output().expect("ours");
     assert_eq!(output.status.code(), Some(1));
     let last = lines.last().expect("a line").expect("text");
