@@ -138,6 +138,27 @@ fn lists_whose_words_were_given_away_are_not_drained_by_others() {
     }
 }
 
+/// Allocations of a list hit again after a refill, also if it was drained before its words were given away.
+#[test]
+fn a_drained_list_whose_words_are_given_away_has_hits_again() {
+    shuttle::random(20, || {
+        let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+        let held = world.must_alloc(0, O);
+        world.must_free(0, held, O);
+        // Now and then there is no barrier.
+        (0..20).for_each(|_| world.allocator().request_drain());
+        assert_eq!(world.pcp(0).count(), 0);
+        world.on(0, |cpu| {
+            assert!(cpu.hit_words(M).is_some());
+            let first = cpu.must_alloc(O);
+            let second = cpu.alloc_hit(O, M).expect("the refill brought two");
+            [first, second].into_iter().for_each(|pfn| cpu.must_free(pfn, O));
+            cpu.drain();
+        });
+        assert_eq!(world.settled().free, 4);
+    });
+}
+
 /// A list that another CPU has drained takes no hit until its owner's next slow call. Lists whose hits count are not
 /// drained by others.
 #[test]
