@@ -160,7 +160,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
                 self.frames.leave_list(pfn, order);
-                if self.pcp.is_drained_remotely() {
+                if P::DRAINS_REMOTELY {
                     // A remote drain has shut it, before its words were given away or after it had lost its turn.
                     list.open_floor();
                 }
@@ -433,7 +433,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !cfg!(feature = "mobility") || self.list(order, Migratetype::Movable).is_none() {
             return false;
         }
-        if self.pcp.is_drained_remotely() {
+        if P::DRAINS_REMOTELY {
             // A remote drain that has lost its turn may have shut it.
             self.pcp.outgoing.open();
         }
