@@ -245,6 +245,32 @@ fn what_another_cpu_has_listed_is_had_again_and_again() {
     }
 }
 
+/// A CPU in need waits for one that is in a call at that moment, and that drains at its next one.
+#[test]
+fn a_cpu_in_need_waits_for_one_that_is_in_a_call() {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    shuttle::random(100, || {
+        let world = spec(4, 2, PcpOrders::Zero).spins(2_000).build::<Shuttle>();
+        let held: Vec<Pfn> = (0..4).map(|_| world.must_alloc(1, O)).collect();
+        held[1..].iter().for_each(|&pfn| world.must_free(1, pfn, O));
+        assert_eq!(world.zone().free_pages(), 0);
+        let ((), had) = shuttle_pair(
+            &Arc::new((world, AtomicBool::new(false))),
+            |(world, is_done)| {
+                let pair = || world.on(1, |cpu| cpu.alloc(O, M).map(|pfn| cpu.must_free(pfn, O)));
+                (0..4_000).take_while(|_| !is_done.load(Relaxed)).for_each(|_| drop(pair()));
+            },
+            |(world, is_done)| {
+                let had = world.on(0, |cpu| cpu.alloc(O, M));
+                is_done.store(true, Relaxed);
+                had
+            },
+        );
+        assert!(had.is_ok(), "{had:?}");
+    });
+}
+
 /// Where there is no barrier, the lists of another CPU stay as they are: it gets a request.
 #[test]
 fn without_a_barrier_no_list_is_drained_by_another_cpu() {
