@@ -258,8 +258,10 @@ fn a_cpu_in_need_waits_for_one_that_is_in_a_call() {
         let ((), had) = shuttle_pair(
             &Arc::new((world, AtomicBool::new(false))),
             |(world, is_done)| {
-                let pair = || world.on(1, |cpu| cpu.alloc(O, M).map(|pfn| cpu.must_free(pfn, O)));
-                (0..4_000).take_while(|_| !is_done.load(Relaxed)).for_each(|_| drop(pair()));
+                for _ in (0..4_000).take_while(|_| !is_done.load(Relaxed)) {
+                    let pfn = world.on(1, |cpu| cpu.alloc(O, M));
+                    pfn.into_iter().for_each(|pfn| world.must_free(1, pfn, O));
+                }
             },
             |(world, is_done)| {
                 let had = world.on(0, |cpu| cpu.alloc(O, M));
