@@ -109,7 +109,10 @@ impl Arena {
             "linux_v6_1" => Config::linux_v6_1(),
             "linux_v6_7" => Config::linux_v6_7(),
             "linux_v6_16" => Config::linux_v6_16(),
-            _ => return Err(PyValueError::new_err(format!("{preset}: no such preset"))),
+            _ => {
+                let known = "framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16";
+                return Err(PyValueError::new_err(format!("{preset}: no such preset; there are {known}")));
+            }
         };
         let pages = number(pages)?.filter(|&pages| pages > 0).ok_or_else(|| {
             PyValueError::new_err(format!("{pages} pages: an arena has at least one and fewer than 2^64"))

@@ -401,7 +401,10 @@ pub unsafe extern "C" fn fw_injected(arena: *const fw_arena, out: *mut fw_fault_
 
 /// Gives the memory of free blocks of at least `order` back to the system, and returns the base pages that were in
 /// memory. They come again as zeroes when they are touched. Nothing goes back of locked memory, of the caller's, or
-/// with `FW_POISON` or `FW_INIT_ON_FREE`. O(pages of the arena / 512), and two system calls for each block.
+/// with `FW_POISON` or `FW_INIT_ON_FREE`, nor while a node has fewer than 1,024 free base pages above its low mark. The
+/// pool of `FW_BACKING_HUGETLB` keeps what it gets set aside for the arena; Linux before v6.9 may give it to another
+/// process, and then the next touch is a fault (`SIGBUS`). O(pages of the arena / 512), and two system calls for each
+/// block.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.

@@ -193,7 +193,8 @@ pub enum Migrated {
 pub unsafe trait Migrate {
     /// Copies the block at `from` to `to`, and uses `to` from now on. Both have `order`.
     ///
-    /// Answers [`Migrated::Stays`] if the block is not, or no longer, the implementor's own.
+    /// Answers [`Migrated::Stays`] if the block is not, or no longer, the implementor's own. If it panics, the
+    /// allocator frees neither block: the implementor owns `to`, too.
     ///
     /// # Safety
     /// `to` is an allocated block of `order` of the implementor's allocator, and only the caller owns it. After

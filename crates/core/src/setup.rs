@@ -321,6 +321,22 @@ mod tests {
     const ZONE: ZoneSpec =
         ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(1 << 20), pages: 4096 };
 
+    /// The figures of `docs/porting.md`: what the slots of lists take for each GiB, and for each CPU under a preset.
+    #[test]
+    fn slots_of_lists_take_little_of_the_memory() {
+        let bytes = |gib: u64, cpus: usize, config| {
+            let zone = ZoneSpec { pages: gib << 18, ..ZONE };
+            let plan = Plan::new(&[zone], &std::vec![NodeId(0); cpus], &config).expect("a plan");
+            (plan.slots * 8) as u64
+        };
+        for (gib, cpus) in [(1, 1), (1, 8), (1, 16), (8, 128), (64, 16), (64, 1024), (1000, 4)] {
+            let slots = bytes(gib, cpus, Config::framewright());
+            assert!(slots <= gib * (450 << 10), "{gib} GiB, {cpus} CPUs: {slots}");
+            let slots = bytes(gib, cpus, Config::linux_v6_16());
+            assert!(slots <= cpus as u64 * (4 << 20), "{gib} GiB, {cpus} CPUs: {slots}");
+        }
+    }
+
     /// A map for each pageblock, or two; and of each section one for each of six types.
     #[test]
     fn maps_are_as_many_as_pageblocks_and_sections_need() {

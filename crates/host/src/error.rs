@@ -65,7 +65,7 @@ pub enum ArenaError {
     /// Address space could not be had.
     #[error(
         "cannot reserve {bytes} bytes of address space for {what} ({source}): ask for less, or allow it: `ulimit -v \
-         unlimited`, `sysctl vm.overcommit_memory=0`"
+         unlimited`, `sysctl vm.overcommit_memory=0`; with thousands of arenas also a larger `vm.max_map_count`"
     )]
     Reserve {
         /// The purpose.

@@ -89,7 +89,10 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Nothing goes back of an arena on memory of the caller's or without memory, nor with
     /// [`lock_memory`](crate::ArenaBuilder::lock_memory), where freed memory is filled (poisoning,
     /// [`init_on_free`](crate::Config::init_on_free)), or with pages of 1 GiB; with
-    /// [`Backing::HugeTlb`](crate::Backing::HugeTlb), whole pages of 2 MiB, which the pool gets.
+    /// [`Backing::HugeTlb`](crate::Backing::HugeTlb), whole pages of 2 MiB, which the pool gets and keeps set aside for
+    /// the arena. Linux before v6.9 may give these to another process, and then the next touch is a fault (`SIGBUS`).
+    /// Nothing goes back while a node has fewer than 1,024 free base pages above its low mark, because a block is out
+    /// of use while its memory goes.
     ///
     /// O(pages of the arena / 512), and two system calls for each free block that is large enough.
     pub fn trim(&self, order: Order) -> Trimmed {

@@ -2,10 +2,17 @@
 //! ends the process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use framewright_trace::proc::signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Signals that follow the first one so soon are the same interrupt: `timeout` sends its signal twice.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// Flag that is raised by SIGINT, SIGTERM and SIGHUP.
 #[derive(Clone, Debug)]
@@ -26,17 +33,19 @@ impl Interrupt {
         let raised = Arc::new(AtomicBool::new(false));
         // `nohup` has a process ignore this one.
         let is_ignored = |signal: i32| signal == SIGHUP && signals("SigIgn") >> (signal - 1) & 1 == 1;
-        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal)) {
-            // In this order: a signal that finds the flag raised ends the process. Without handlers, the first one
-            // does.
-            if second_ends {
-                let _ = signal_hook::flag::register_conditional_shutdown(
-                    signal,
-                    128 + signal,
-                    Arc::clone(&raised),
-                );
-            }
+        let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
+        for signal in watched.clone() {
             let _ = signal_hook::flag::register(signal, Arc::clone(&raised));
+        }
+        if second_ends && let Ok(mut signals) = Signals::new(watched) {
+            let _ = thread::Builder::new().spawn(move || {
+                let mut first = None;
+                for signal in signals.forever() {
+                    if first.get_or_insert_with(Instant::now).elapsed() > TOGETHER {
+                        signal_hook::low_level::exit(128 + signal);
+                    }
+                }
+            });
         }
         Self(raised)
     }

@@ -1,6 +1,6 @@
 //! `framewright import`.
 
-use framewright_trace::import;
+use framewright_trace::{import, record};
 
 use crate::command::*;
 
@@ -41,6 +41,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let place = output.path().to_owned();
     let trace = import::import(path, &name).map_err(Error::failed)?;
     trace.write_to(output).map_err(Error::failed)?;
+    if !trace.meta.command.is_empty() {
+        record::keep_private(&place, None).map_err(Error::failed)?;
+    }
     if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         say("framewright: events were lost when this was recorded: frees of some blocks may be missing");
     }

@@ -472,7 +472,9 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     let second =
         lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[2/3] pcp-reset replay")));
     assert!(second.is_some());
-    signal(&child, "INT");
+    // Two together are one, as `timeout` sends them.
+    let both = format!("kill -INT {0}; kill -TERM {0}", child.id());
+    assert!(Command::new("sh").args(["-c", &both]).status().expect("it runs").success());
     let output = child.wait_with_output().expect("ours");
     assert_eq!(output.status.code(), Some(1));
     let last = lines.last().expect("a line").expect("text");
@@ -585,6 +587,8 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     };
     assert!(until(&|| recording().is_some()), "no folder of the recording");
     let folder = recording().expect("a folder of the recording");
+    let rights = |path: &str| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(rights(&folder), 0o700, "it names the command with its arguments");
     let import = |from: &str| framewright(&["import", from, "-o", &trace]).output().expect("it runs");
     let said = String::from_utf8(import(&folder).stderr).expect("text");
     assert!(said.contains("a recording that still runs; wait for its end"), "{said}");
@@ -597,6 +601,7 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
 
     let output = import(&folder);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(rights(&trace), 0o600);
     let read = Trace::read(trace.as_ref()).expect("a trace");
     assert!(read.meta.cut && read.meta.command.starts_with("sh -c ") && read.meta.kernel.contains('.'));
     let pages = |comm: &str| read.events.iter().filter(|event| read.comm(event) == comm).count();

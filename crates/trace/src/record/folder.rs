@@ -2,8 +2,9 @@
 //! recording ends. If the recorder is killed, the folder stays, and [`finish`] makes a trace of it.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use parquet::file::metadata::KeyValue;
@@ -37,10 +38,13 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// A new one within a folder.
+    /// A new one within a folder. Its owner's alone, like the trace: it names the command with all its arguments.
     pub(super) fn create(within: &Path) -> Result<Self, Error> {
         let create = || {
-            let folder = tempfile::Builder::new().prefix("framewright-").suffix(SUFFIX).tempdir_in(within)?;
+            let mut builder = tempfile::Builder::new();
+            let private =
+                builder.prefix("framewright-").suffix(SUFFIX).permissions(Permissions::from_mode(0o700));
+            let folder = private.tempdir_in(within)?;
             let locked = File::create(folder.path().join(RECORDER))?;
             flock(&locked, FlockOperation::LockExclusive)?;
             Ok(Self { folder, _locked: locked })
@@ -131,6 +135,7 @@ pub(crate) fn finish(folder: &Path) -> Result<Trace, Error> {
     let refused = |what: &str, fix| Error::refused(&folder.display().to_string(), Place::Unknown, what, fix);
     let _locked = lock(folder).map_err(|cause| match cause.kind() {
         io::ErrorKind::WouldBlock => refused("a recording that still runs", "wait for its end, or end it"),
+        io::ErrorKind::PermissionDenied => Error::io("read", folder, cause),
         _ => refused(
             "no folder of a recording",
             "give a file, or the folder NAME.recording that a killed `framewright record` left",
