@@ -243,7 +243,8 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Whether a drain of other CPUs' lists of the zone has brought nothing, less than [`REST_NS`] before `now`.
     pub(crate) fn rests(&self, now: u64) -> bool {
-        now < self.rests_until.load(Relaxed)
+        // The CPU whose drain it was asks with a time before that, and still waits for owners.
+        self.rests_until.load(Relaxed).wrapping_sub(now).wrapping_sub(1) < REST_NS
     }
 
     /// Records that a drain of other CPUs' lists has brought nothing, although lists held blocks.

@@ -138,6 +138,27 @@ fn lists_whose_words_were_given_away_are_not_drained_by_others() {
     }
 }
 
+/// Allocations of a list hit again after a refill, also if it was drained before its words were given away.
+#[test]
+fn a_drained_list_whose_words_are_given_away_has_hits_again() {
+    shuttle::random(20, || {
+        let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+        let held = world.must_alloc(0, O);
+        world.must_free(0, held, O);
+        // Now and then there is no barrier.
+        (0..20).for_each(|_| world.allocator().request_drain());
+        assert_eq!(world.pcp(0).count(), 0);
+        world.on(0, |cpu| {
+            assert!(cpu.hit_words(M).is_some());
+            let first = cpu.must_alloc(O);
+            let second = cpu.alloc_hit(O, M).expect("the refill brought two");
+            [first, second].into_iter().for_each(|pfn| cpu.must_free(pfn, O));
+            cpu.drain();
+        });
+        assert_eq!(world.settled().free, 4);
+    });
+}
+
 /// A list that another CPU has drained takes no hit until its owner's next slow call. Lists whose hits count are not
 /// drained by others.
 #[test]
@@ -222,6 +243,34 @@ fn what_another_cpu_has_listed_is_had_again_and_again() {
             assert_eq!(world.settled().free, 4);
         });
     }
+}
+
+/// A CPU in need waits for one that is in a call at that moment, and that drains at its next one.
+#[test]
+fn a_cpu_in_need_waits_for_one_that_is_in_a_call() {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    shuttle::random(100, || {
+        let world = spec(4, 2, PcpOrders::Zero).spins(2_000).build::<Shuttle>();
+        let held: Vec<Pfn> = (0..4).map(|_| world.must_alloc(1, O)).collect();
+        held[1..].iter().for_each(|&pfn| world.must_free(1, pfn, O));
+        assert_eq!(world.zone().free_pages(), 0);
+        let ((), had) = shuttle_pair(
+            &Arc::new((world, AtomicBool::new(false))),
+            |(world, is_done)| {
+                for _ in (0..4_000).take_while(|_| !is_done.load(Relaxed)) {
+                    let pfn = world.on(1, |cpu| cpu.alloc(O, M));
+                    pfn.into_iter().for_each(|pfn| world.must_free(1, pfn, O));
+                }
+            },
+            |(world, is_done)| {
+                let had = world.on(0, |cpu| cpu.alloc(O, M));
+                is_done.store(true, Relaxed);
+                had
+            },
+        );
+        assert!(had.is_ok(), "{had:?}");
+    });
 }
 
 /// Where there is no barrier, the lists of another CPU stay as they are: it gets a request.

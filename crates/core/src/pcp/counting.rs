@@ -141,7 +141,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether it has blocks on lists only if it [shares](Self::is_sharer). For verification.
     pub(crate) fn is_empty_without_share(&self) -> bool {
         let holds_nothing = || self.lists().all(|list| list.len() == 0);
-        !P::DRAINS_REMOTELY || self.counts() || self.is_sharer() || holds_nothing()
+        !self.is_drained_remotely() || self.is_sharer() || holds_nothing()
     }
 
     /// Whether hits count.

@@ -94,7 +94,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// After a drain of all lists: leaves their share to the CPUs that use the zone.
     fn give_share_up(&self) {
-        if P::DRAINS_REMOTELY && !self.pcp.counts() && self.pcp.is_sharer() {
+        if self.pcp.is_drained_remotely() && self.pcp.is_sharer() {
             self.pcp.lists_used().for_each(|number| self.pcp.list(number).shut());
             self.pcp.used.store(0, Relaxed);
             self.pcp.sharers.store(0, Relaxed);
@@ -160,8 +160,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
                 self.frames.leave_list(pfn, order);
-                if self.turn.is_some() {
-                    // A remote drain that has lost its turn may have shut it since.
+                if P::DRAINS_REMOTELY {
+                    // A remote drain has shut it, before its words were given away or after it had lost its turn.
                     list.open_floor();
                 }
                 return Some(pfn);
@@ -433,7 +433,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !cfg!(feature = "mobility") || self.list(order, Migratetype::Movable).is_none() {
             return false;
         }
-        if self.turn.is_some() {
+        if P::DRAINS_REMOTELY {
             // A remote drain that has lost its turn may have shut it.
             self.pcp.outgoing.open();
         }

@@ -75,11 +75,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
+    /// Whether a CPU in need drains these lists in the owner's place, if the owner is in no call.
+    #[inline(always)]
+    pub(super) fn is_drained_remotely(&self) -> bool {
+        P::DRAINS_REMOTELY && !self.counts()
+    }
+
     /// Takes the turn for a slow call of the owner; `None` if the owner has it already, or if these lists are never
     /// drained remotely.
     #[inline]
     pub(crate) fn take_turn(&self) -> Option<Turn<'_, 'm, P>> {
-        if !P::DRAINS_REMOTELY || self.counts() {
+        if !self.is_drained_remotely() {
             return None;
         }
         match self.turn.compare_exchange(FREE, OWNER, Acquire, Acquire) {
@@ -129,7 +135,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Asks for the turn, and shuts all gates. `false` if the owner has the turn, or if these lists are never drained
     /// remotely.
     pub(crate) fn ask(&self) -> bool {
-        if !P::DRAINS_REMOTELY || self.counts() {
+        if !self.is_drained_remotely() {
             return false;
         }
         let turn = self.turn.load(Relaxed);

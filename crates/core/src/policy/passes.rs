@@ -17,8 +17,9 @@
 //! - Lists are drained once before a failure also without a reclaimer: such an allocator must be able to hand out its
 //!   last page.
 //! - Unless [`Means::as_linux`]: a request that cannot wait drains its own CPU's lists before it fails; a reclaimer or
-//!   a victim holds no mark in the walk after a drain either; and an order-0 request that cannot wait may use the pages
-//!   reserved for high orders, as in Linux from v6.12 on.
+//!   a victim holds no mark in the walk after a drain either; an order-0 request that cannot wait may use the pages
+//!   reserved for high orders, as in Linux from v6.12 on; and under v6.1 movable blocks up to order 3 are compacted for
+//!   first, too: a compaction moves little more than the block, where reclaim frees 32 pages, and then some.
 //! - Rounds are bounded ([`Limits`]). Linux v3.0 retries orders up to 3 without a bound, because its OOM killer always
 //!   finds a victim in the end.
 
@@ -249,7 +250,7 @@ impl<F: FnMut(Step) -> Outcome> Passes<F> {
         if self.means.marks {
             self.walk(self.slow(Mark::Min))?;
         }
-        let early = self.facts.order > COSTLY_ORDER || !self.facts.movable;
+        let early = self.facts.order > COSTLY_ORDER || !self.facts.movable || !self.means.as_linux;
         if early && self.may_compact_in(Generation::V6_1) {
             self.compact()?;
         }

@@ -176,6 +176,23 @@ fn what_is_in_the_way_may_go_anywhere() {
     assert_eq!(huge, Ok(BASE.add(4 * PAGEBLOCK_PAGES)));
 }
 
+/// With maps a block of any order is won by moving pages where enough are free: none is reclaimed.
+#[test]
+fn a_request_moves_pages_before_it_reclaims_any() {
+    for k in 1..=9 {
+        let world = world(16 * PAGEBLOCK_PAGES, bare().with_marks());
+        let owner = Owner::fill(&world, Order::ZERO, |_, n| n % 2 == 1);
+        let asks = Cell::new(0);
+        let reclaimer = reclaimer(0, |_, _| {
+            asks.set(asks.get() + 1);
+            Reclaimed::default()
+        });
+        let helpers = Helpers::NONE.with_migrate(&owner).with_reclaim(&reclaimer);
+        let got = world.on(0, |cpu| cpu.alloc_with(&Request::new(order(k), M), &helpers));
+        assert!(got.is_ok() && asks.get() == 0, "order {k}: {got:?}, asked {} times", asks.get());
+    }
+}
+
 /// With maps a request needs hardly more free memory than its block: what is in the way moves to what is free.
 #[test]
 fn a_page_more_than_the_block_has_is_enough_free_memory() {

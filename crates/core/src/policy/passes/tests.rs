@@ -283,12 +283,16 @@ fn the_passes_of_v6_1() {
         passes(huge, ALL, Outcome::Progress(32)),
         "low wake min compact min reclaim min drain min compact min"
     );
-    // Movable blocks of orders that are not costly are reclaimed for first.
-    for (k, first) in
-        [(0, "low wake min reclaim "), (3, "low wake min reclaim "), (4, "low wake min compact ")]
-    {
+    // Linux reclaims first for movable blocks of orders that are not costly.
+    for (k, as_linux, first) in [
+        (0, false, "low wake min reclaim "),
+        (1, false, "low wake min compact "),
+        (3, true, "low wake min reclaim "),
+        (4, true, "low wake min compact "),
+    ] {
         let facts = Facts { order: order(k), ..PLAIN };
-        assert!(passes(facts, ALL, Outcome::No).starts_with(first), "order {k}");
+        let means = Means { as_linux, ..ALL };
+        assert!(passes(facts, means, Outcome::No).starts_with(first), "order {k}, {as_linux}");
     }
     let unmovable = Facts { order: order(1), movable: false, ..with(Flags::NO_RETRY) };
     assert_eq!(passes(unmovable, ALL, Outcome::No), "low wake min compact min reclaim compact min drain min");
