@@ -241,9 +241,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.common.counters.present.load(Relaxed)
     }
 
-    /// Whether a drain of other CPUs' lists of the zone has brought nothing, less than [`REST_NS`] before `now`.
+    /// Whether a drain of other CPUs' lists of the zone has brought nothing, less than [`REST_NS`] before `now` and
+    /// not after it.
     pub(crate) fn rests(&self, now: u64) -> bool {
-        // The CPU whose drain it was asks with a time before that, and still waits for owners.
+        // The request whose own drain it was has read the clock before that drain: it still waits for the CPUs that it
+        // has asked.
         self.rests_until.load(Relaxed).wrapping_sub(now).wrapping_sub(1) < REST_NS
     }
 

@@ -1,5 +1,5 @@
-//! Ctrl-C during long work: the first one ends it in order, so that what there is can be shown and saved; the second
-//! ends the process.
+//! Ctrl-C during long work: the first one ends it in order, so that what there is can be shown and saved; one that
+//! comes half a second later or more ends the process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

@@ -434,7 +434,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return false;
         }
         if P::DRAINS_REMOTELY {
-            // A remote drain that has lost its turn may have shut it.
+            // As in `pop`.
             self.pcp.outgoing.open();
         }
         let head = self.frames.head_in_map(pfn, order);
