@@ -21,7 +21,6 @@ use framewright_workload::replay::{Live, MAX_ORDER, PageCache, Released};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
-use crate::profile::free_kind;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::{Compiled, page_cache};
@@ -58,9 +57,7 @@ impl<'a> Modelled<'a> {
     /// # Errors
     /// The trace holds nothing to replay, or takes too long, or the machine has too few CPUs.
     pub fn new(trace: &'a Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
-        let free = free_kind(trace);
-        let is_used = |event: &&Event| event.kind == EventKind::PageAlloc || event.kind == free;
-        let usable: Vec<&Event> = trace.events.iter().filter(is_used).collect();
+        let usable: Vec<&Event> = trace.allocations_and_frees().collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
         }

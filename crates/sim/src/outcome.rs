@@ -124,7 +124,8 @@ impl Outcome {
 }
 
 /// A zone of `pages` pages on each node.
-pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
+#[must_use]
+pub fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
     let zone = |node: u16| ZoneSpec {
         node: NodeId(node),
         kind: ZoneType::Normal,
