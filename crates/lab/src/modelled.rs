@@ -547,8 +547,8 @@ mod tests {
 
     #[test]
     fn the_shipped_compile_runs_on_a_machine_we_do_not_have_and_larger_lists_spare_locks() {
-        let trace = shipped::trace().expect("it is built in");
-        let trace = Trace { events: trace.events[..60_000].to_vec(), ..trace };
+        let trace = &shipped::compile().expect("it is built in").0;
+        let trace = Trace { events: trace.events[..60_000].to_vec(), ..trace.clone() };
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let modelled = Modelled::new(&trace, &machine, 2).expect("it has CPUs enough");
         let setup = |pairs: &str| {
@@ -574,7 +574,7 @@ mod tests {
         assert!(error.contains("the trace has 2 CPUs, and xeon-gold-5320 has 1: choose a larger"), "{error}");
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
-        let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };
+        let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace.clone() };
         leap.events[9].time_ns = u64::MAX;
         let error = Modelled::new(&leap, &machine, 1).expect_err("too long").to_string();
         assert!(error.contains("models run at most 100: record a shorter one"), "{error}");
