@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Kind, Part};
-use framewright_report::table::{Format, Listing, Style, wrapped};
+use framewright_report::table::{Format, Listing, Style, paragraph, wrapped};
 use framewright_report::terminal::{Terminal, Tone};
 use framewright_trace::kernel_time::{Doing, Samples};
 use framewright_trace::trace::Trace;

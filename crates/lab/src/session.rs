@@ -12,7 +12,7 @@ use framewright_report::html;
 use framewright_report::plot;
 use framewright_report::result::{Document, Part};
 use framewright_report::table::{self, Format, Listing, Options, Style};
-use framewright_report::terminal::Terminal;
+use framewright_report::terminal::{Terminal, Tone};
 use framewright_trace::output::Output;
 use framewright_workload::bench::Runner;
 
@@ -130,8 +130,8 @@ impl Session {
     /// # Errors
     /// It cannot be written.
     pub fn print_below(&self, remark: &str) -> Result<()> {
-        let lines = table::wrapped(remark, Some(self.terminal.columns()), "");
-        self.terminal.print(&format!("\n{}\n", lines.join("\n")))
+        let text = table::paragraph(remark, Some(self.terminal.columns()), "", Tone::Plain, &self.terminal);
+        self.terminal.print(&format!("\n{text}"))
     }
 
     /// An empty document of this run: `command` in short, the command line, the time and the host.

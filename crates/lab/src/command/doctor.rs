@@ -194,7 +194,7 @@ fn rates(before: &State, after: &State, seconds: f64) -> Vec<Rate> {
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {
     let heading = format!("Linux {} at {}, {} CPUs", state.release, root.display(), state.online);
-    let mut out = wrapped(&heading, terminal.width, "  ").join("\n") + "\n\n";
+    let mut out = paragraph(&heading, terminal.width, "  ", Tone::Plain, terminal) + "\n";
     out += &zones(state).render(Format::Table, terminal);
     out.push('\n');
     if findings.is_empty() {

@@ -378,14 +378,11 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
     if document.results.len() > 1 && !summary.is_empty() {
         if let Some(busy) = document.results.iter().rev().find_map(|part| part.conditions.get(BUSY)) {
             let text = format!("\nNoise: {busy}: quiet the machine before you trust what was measured here.");
-            for line in wrapped(&text, Some(terminal.columns()), "  ") {
-                terminal.print(&format!("{}\n", terminal.paint(&line, Tone::Worse)))?;
-            }
+            terminal.print(&paragraph(&text, Some(terminal.columns()), "  ", Tone::Worse, terminal))?;
         }
         terminal.print(&format!("\n{summary}"))?;
-        for line in wrapped(&marks(shown.machine), Some(terminal.columns()), "") {
-            terminal.print(&format!("{line}\n"))?;
-        }
+        let marks = marks(shown.machine);
+        terminal.print(&paragraph(&marks, Some(terminal.columns()), "", Tone::Plain, terminal))?;
     }
     for skipped in ended.map_or(&[][..], |ended| &ended.skipped) {
         terminal.print(&format!("{skipped}.\n"))?;
