@@ -30,8 +30,8 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine, by its `/proc` and `/sys` below `root`. Takes half a minute; where other programs have the CPUs it measures less, and takes less.
-/// Figures that are not yet measured when `stop` is raised are assumptions.
+/// Describes this machine, by its `/proc` and `/sys` below `root`. Takes half a minute; where other programs have the
+/// CPUs it measures less, and takes less. Figures that are not yet measured when `stop` is raised are assumptions.
 ///
 /// # Errors
 /// The figures make no valid description of a machine; the error names the reason.

@@ -23,10 +23,9 @@ use crate::engine::{self, Access, Events, Moved, Report, Simulator};
 use crate::list_locked::{Block, Head, ListLocked};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
-use crate::outcome::zones;
 use crate::platform::Sim;
 use crate::trace::Recorded;
-use crate::world::{LocklessReads, StructPage, World, WorldError, refer};
+use crate::world::{LocklessReads, StructPage, World, WorldError, refer, zones};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);

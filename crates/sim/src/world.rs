@@ -24,7 +24,7 @@ use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::{Section, Zone};
 use framewright::{
-    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType,
 };
 
 pub use self::lockless_reads::LocklessReads;
@@ -70,6 +70,18 @@ impl FrameUser for StructPage {
 pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
     // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
     unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
+}
+
+/// A zone of `pages` pages on each node.
+#[must_use]
+pub fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
+    let zone = |node: u16| ZoneSpec {
+        node: NodeId(node),
+        kind: ZoneType::Normal,
+        start: Pfn(u64::from(node) * pages),
+        pages,
+    };
+    (0..nodes).map(zone).collect()
 }
 
 /// Why a world cannot be made.

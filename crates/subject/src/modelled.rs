@@ -3,9 +3,8 @@
 use framewright::config::LockKind;
 use framewright_host::Config;
 use framewright_sim::model::Shape;
-use framewright_sim::outcome::zones;
 use framewright_sim::stage::{Compiled, RING, Simulated};
-use framewright_sim::world::{Meet, Programs, WorldError};
+use framewright_sim::world::{Meet, Programs, WorldError, zones};
 use framewright_sim::{Model, World};
 
 use crate::load::{Load, Sample};

@@ -6,9 +6,8 @@ use framewright::units::MAX_ORDER;
 use framewright_host::{Config, Order};
 use framewright_sim::bench::{Driver, Linux};
 use framewright_sim::engine::{Events, Moved};
-use framewright_sim::outcome::zones;
 use framewright_sim::stage::{Around, Caller, Compiled, Floor, RING, Simulated};
-use framewright_sim::world::{Meet, Programs, StructPage, WorldError};
+use framewright_sim::world::{Meet, Programs, StructPage, WorldError, zones};
 use framewright_sim::{Model, World};
 use framewright_workload::bench::{self, Measurement, Metric, Scale, Workload};
 
