@@ -22,8 +22,8 @@ use crate::platform::Platform;
 use crate::policy::init::Split;
 use crate::units::{NodeId, Pfn};
 
-/// The memory that `division` leaves for later, of the free ranges handed over
-/// ([`HandOver::free`](crate::boot::zones::HandOver::free)), divided between the CPUs of each node by `split`.
+/// The memory that `division` leaves for later, of the ranges that early allocation has left ([`Division::free`]),
+/// divided between the CPUs of each node by `split`.
 ///
 /// # Panics
 /// If `memory` has no room for all zones.

@@ -7,7 +7,7 @@ use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright_check::free_lists::FreeLists;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -110,9 +110,8 @@ impl Machine {
         for &(start, len) in &self.reserved {
             early.reserve(Pfn(start)..Pfn(start + len)).expect("there is room");
         }
-        let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&early, &division)];
-        let hand_over = HandOver::new(early, &division, &mut free).expect("there is room");
-        Some((RestSpec::of(&division, &hand_over, || 3), division.lost))
+        let free: Vec<_> = division.free(&early).collect();
+        Some((RestSpec::of(&division, &free, || 3), division.lost))
     }
 }
 
