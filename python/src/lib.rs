@@ -62,6 +62,16 @@ fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
 }
 
+/// The presets, by name.
+const PRESETS: [(&str, Config); 6] = [
+    ("framewright", Config::framewright()),
+    ("linux_v3_0", Config::linux_v3_0()),
+    ("linux_v5_4", Config::linux_v5_4()),
+    ("linux_v6_1", Config::linux_v6_1()),
+    ("linux_v6_7", Config::linux_v6_7()),
+    ("linux_v6_16", Config::linux_v6_16()),
+];
+
 fn order_of(order: &Bound<'_, PyAny>) -> PyResult<Order> {
     let known = number(order)?.and_then(|order| u8::try_from(order).ok()).and_then(Order::new);
     known.ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))
@@ -83,6 +93,10 @@ fn failed(error: AllocError) -> PyErr {
     }
 }
 
+fn block_is_freed() -> PyErr {
+    PyValueError::new_err("the block is freed")
+}
+
 impl Arena {
     fn state(&self) -> MutexGuard<'_, Option<Opened>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,22 +116,15 @@ impl Arena {
     #[new]
     #[pyo3(signature = (pages, preset = "framewright"))]
     fn new(pages: &Bound<'_, PyAny>, preset: &str) -> PyResult<Self> {
-        let config = match preset {
-            "framewright" => Config::framewright(),
-            "linux_v3_0" => Config::linux_v3_0(),
-            "linux_v5_4" => Config::linux_v5_4(),
-            "linux_v6_1" => Config::linux_v6_1(),
-            "linux_v6_7" => Config::linux_v6_7(),
-            "linux_v6_16" => Config::linux_v6_16(),
-            _ => {
-                let known = "framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16";
-                return Err(PyValueError::new_err(format!("{preset}: no such preset; there are {known}")));
-            }
-        };
+        let found = PRESETS.iter().find(|(name, _)| *name == preset);
+        let (_, config) = found.ok_or_else(|| {
+            let known = PRESETS.map(|(name, _)| name).join(", ");
+            PyValueError::new_err(format!("{preset}: no such preset; there are {known}"))
+        })?;
         let pages = number(pages)?.filter(|&pages| pages > 0).ok_or_else(|| {
             PyValueError::new_err(format!("{pages} pages: an arena has at least one and fewer than 2^64"))
         })?;
-        let made = Host::builder().pages(pages).cpus(1).config(config).build_shared();
+        let made = Host::builder().pages(pages).cpus(1).config(*config).build_shared();
         let arena = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self(Mutex::new(Some(Opened { arena, live: HashMap::new() }))))
     }
@@ -163,8 +170,9 @@ impl Arena {
         *self.state() = None;
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.with(|_| Ok(()))?;
+        Ok(slf)
     }
 
     #[pyo3(signature = (*_error))]
@@ -259,8 +267,9 @@ impl Block {
         self.bytes
     }
 
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        let is_freed = slf.held().block.is_none();
+        if is_freed { Err(block_is_freed()) } else { Ok(slf) }
     }
 
     #[pyo3(signature = (*_error))]
@@ -276,7 +285,7 @@ impl Block {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let mut held = slf.get().held();
         check_process(&held.arena)?;
-        let block = held.block.as_ref().ok_or_else(|| PyValueError::new_err("the block is freed"))?;
+        let block = held.block.as_ref().ok_or_else(block_is_freed)?;
         let memory = block.as_ptr().ok_or_else(|| PyValueError::new_err("the arena has no memory"))?;
         let (start, bytes) = (memory.as_ptr().cast(), memory.len() as ffi::Py_ssize_t);
         // SAFETY: `view` is Python's to be filled in. The memory stays while `views` counts this one; who writes to it

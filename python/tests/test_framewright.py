@@ -72,8 +72,9 @@ def test_a_block_is_a_writable_buffer():
         assert arena.free_pages == 1020
         del numbers
     assert arena.free_pages == 1024 and "freed" in repr(block)
-    with pytest.raises(ValueError, match="freed"):
-        memoryview(block)
+    for use in (memoryview, lambda block: block.__enter__()):
+        with pytest.raises(ValueError, match="freed"):
+            use(block)
     other = arena.block(2)
     assert other.pfn == block.pfn and bytes(other) == bytes(16384), "zeroes, though its last owner wrote to it"
 
@@ -90,7 +91,8 @@ def test_a_closed_arena_says_so():
     with fw.Arena(1024) as arena:
         block = arena.block()
         assert repr(arena) == "<framewright.Arena: 1024 pages, 1023 free>"
-    for call in (arena.alloc, arena.block, arena.free_blocks, arena.buddyinfo, lambda: arena.free_pages):
+    calls = (arena.alloc, arena.block, arena.free_blocks, arena.buddyinfo, arena.__enter__, lambda: arena.free_pages)
+    for call in calls:
         with pytest.raises(ValueError, match="closed"):
             call()
     memoryview(block)[0] = 1

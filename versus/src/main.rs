@@ -7,5 +7,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    framewright_lab::cli::main_with_rivals(&[], framewright_rivals::runners)
+    framewright_lab::cli::main_with_rivals(&[], Some(framewright_rivals::runners))
 }

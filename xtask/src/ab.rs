@@ -1,12 +1,13 @@
 //! Comparison of two git revisions of this project: both are built, and a command runs with each in turn.
 
+use core::fmt::Display;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::Result;
+use crate::{Result, printed};
 
 /// Form of the arguments.
 pub(crate) const USAGE: &str =
@@ -143,13 +144,9 @@ fn once(program: &Path, command: &[&str]) -> Result<Value> {
     if !command.iter().any(|word| word.starts_with("--samples")) {
         run.args(["--samples", "1"]);
     }
-    let output = run.output().map_err(|cause| format!("{}: {cause}", program.display()))?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("`{}` failed: {}", command.join(" "), error.trim()));
-    }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|cause| format!("`{}` printed no results: {cause}", command.join(" ")))
+    let failed = |cause: &dyn Display| format!("`{}` printed no results: {cause}", command.join(" "));
+    let printed = printed(&mut run).map_err(|cause| failed(&cause))?;
+    serde_json::from_str(&printed).map_err(|cause| failed(&cause))
 }
 
 /// Adds the samples of another run of the same command: the same parts and metrics in the same order.
@@ -168,14 +165,10 @@ fn append(all: &mut Value, more: &Value) {
     }
 }
 
-/// Runs git in a folder; returns what it prints.
-fn git(folder: &Path, words: &[&str]) -> Result<String> {
-    let output = Command::new("git").arg("-C").arg(folder).args(words).output();
-    let output = output.map_err(|cause| format!("git: {cause}"))?;
-    if !output.status.success() {
-        return Err(format!("git {}: {}", words[0], String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// Runs git in a folder; returns its output without the line's end.
+pub(crate) fn git(folder: &Path, words: &[&str]) -> Result<String> {
+    let printed = printed(Command::new("git").args(words).current_dir(folder))?;
+    Ok(printed.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -112,16 +112,29 @@ fn run_with(program: &str, words: &[&str], variables: &[(&str, &str)]) -> Result
 /// Runs a program in the repository's folder; returns what it prints.
 fn output(program: &str, words: &[&str]) -> Result<String> {
     eprintln!("+ {program} {}", words.join(" "));
-    let output = Command::new(program).args(words).current_dir(root()).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    printed(Command::new(program).args(words).current_dir(root()))
+}
+
+/// Runs a command; returns its output.
+fn printed(command: &mut Command) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "{program}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        ));
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program}: {}: {}", output.status, error.trim()));
     }
     String::from_utf8(output.stdout).map_err(|error| format!("{program}: {error}"))
+}
+
+/// Runs git in the repository's folder; returns its output without the line's end.
+fn git(words: &[&str]) -> Result<String> {
+    ab::git(&root(), words)
+}
+
+/// Text of a file of the repository.
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = root().join(path);
+    fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Refuses where cargo lacks a command.
@@ -256,16 +269,15 @@ fn published<'a>() -> impl Iterator<Item = &'a str> {
 /// names.
 fn msrv() -> Result<()> {
     let version = |manifest: &Path| -> Result<Option<String>> {
-        let text =
-            fs::read_to_string(manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+        let text = read(manifest)?;
         let mut words = text.lines().filter_map(|line| line.strip_prefix("rust-version = "));
         Ok(words.next().map(|version| version.trim_matches('"').to_owned()))
     };
-    let workspace = version(&root().join("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
+    let workspace = version(Path::new("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
     let installed = output("rustup", &["toolchain", "list"])?;
     for name in PUBLISHED {
         let folder = name.strip_prefix("framewright-").unwrap_or("core");
-        let promised = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
+        let promised = version(&Path::new("crates").join(folder).join("Cargo.toml"))?;
         let version = promised.unwrap_or_else(|| workspace.clone());
         let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
         // One that is there stays as it is: its name may be a link to the toolchain that builds this.
@@ -304,16 +316,10 @@ fn knows_advisories() -> bool {
 
 /// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.
 fn semver() -> Result<()> {
-    let tag = Command::new("git")
-        .args(["describe", "--tags", "--abbrev=0", "--match", "v*"])
-        .current_dir(root())
-        .output()
-        .map_err(|error| format!("git: {error}"))?;
-    let tag = String::from_utf8_lossy(&tag.stdout).trim().to_owned();
-    if tag.is_empty() {
+    let Ok(tag) = git(&["describe", "--tags", "--abbrev=0", "--match", "v*"]) else {
         eprintln!("skipped: no tag v* yet whose interfaces could be compared");
         return Ok(());
-    }
+    };
     need("semver-checks")?;
     let mut words = vec!["semver-checks", "--baseline-rev", &tag];
     words.extend(published());
@@ -333,9 +339,7 @@ fn release() -> Result<()> {
     semver()?;
     msrv()?;
     publish()?;
-    let changes =
-        fs::read_to_string(root().join("CHANGELOG.md")).map_err(|error| format!("CHANGELOG.md: {error}"))?;
-    if !changes.contains("## [Unreleased]") {
+    if !read("CHANGELOG.md")?.contains("## [Unreleased]") {
         return Err("CHANGELOG.md has no section `## [Unreleased]`; add one".into());
     }
     run("cargo", &["test", "--package", "xtask", "--test", "tidy"])

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Result, run, target};
+use crate::{Result, printed, run, target};
 
 const PAGE: &str = "docs/validation/programs.md";
 
@@ -166,11 +166,8 @@ fn replay(root: &Path, program: &str) -> Result<Replayed> {
     command.current_dir(root).args(["replay", &trace, "-q", "--samples", "1", "--format", "json"]);
     command.args(["--base", base]);
     new.iter().for_each(|config| _ = command.args(["--new", config]));
-    let output = command.output().map_err(|cause| format!("framewright: {cause}"))?;
-    if !output.status.success() {
-        return Err(format!("{trace}: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let saved: Value = serde_json::from_slice(&output.stdout).map_err(|cause| format!("{trace}: {cause}"))?;
+    let saved = printed(&mut command).map_err(|cause| format!("{trace}: {cause}"))?;
+    let saved: Value = serde_json::from_str(&saved).map_err(|cause| format!("{trace}: {cause}"))?;
     let metrics = saved["results"][0]["metrics"].as_array().ok_or("a result without metrics")?;
     let variants = &saved["results"][0]["variants"];
     let mean = |name: &str, subject: usize| {

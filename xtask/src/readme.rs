@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{Result, output, root};
+use crate::{Result, git, read, root};
 
 /// The words of the run behind the table.
 pub(crate) const BENCH: &str = "bench --rivals --samples 10";
@@ -74,10 +74,6 @@ pub(crate) fn refresh(bench: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read(file: &str) -> Result<String> {
-    fs::read_to_string(root().join(file)).map_err(|error| format!("{file}: {error}"))
-}
-
 /// Says how old the figures are.
 pub(crate) fn check() -> Result<()> {
     let now = days(&git(&["log", "-1", "--format=%cs"])?).ok_or("git gives no date")?;
@@ -101,10 +97,6 @@ pub(crate) fn check() -> Result<()> {
     } else {
         Err(format!("older than {OLD} days: {}; `cargo xtask bench && cargo xtask readme`", old.join(", ")))
     }
-}
-
-fn git(words: &[&str]) -> Result<String> {
-    output("git", words).map(|text| text.trim().to_owned())
 }
 
 /// Days since 1970 of a date such as 2026-01-31: days from civil, with years that begin in March.

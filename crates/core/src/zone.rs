@@ -117,7 +117,7 @@ pub struct Zone<'m, P: Platform> {
     /// CPUs whose lists may hold pages of the zone, unless hits count. Any CPU adds itself, and takes itself or a CPU
     /// whose lists it has drained away.
     pub(crate) sharers: P::Word,
-    /// Time before which no failing request drains the lists of other CPUs again.
+    /// Time before which no failing request drains the lists of other CPUs again; see [`rests`](Self::rests).
     rests_until: P::Word,
     /// Division of the store into sections.
     pub(crate) cut: Cut,
@@ -241,17 +241,17 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.common.counters.present.load(Relaxed)
     }
 
-    /// Whether a drain of other CPUs' lists of the zone has brought nothing, less than [`REST_NS`] before `now` and
-    /// not after it.
+    /// Whether a drain of other CPUs' lists of the zone has brought nothing before `now`, at most [`REST_NS`] ago.
+    /// Never, if the platform's clock stands still.
     pub(crate) fn rests(&self, now: u64) -> bool {
-        // The request whose own drain it was has read the clock before that drain: it still waits for the CPUs that it
-        // has asked.
+        // The request whose own drain it was has read the clock before that drain, and perhaps the same time: it still
+        // waits for the CPUs that it has asked.
         self.rests_until.load(Relaxed).wrapping_sub(now).wrapping_sub(1) < REST_NS
     }
 
     /// Records that a drain of other CPUs' lists has brought nothing, although lists held blocks.
     pub(crate) fn rest(&self) {
-        self.rests_until.store(P::now_ns() + REST_NS, Relaxed);
+        self.rests_until.store(P::now_ns() + REST_NS + 1, Relaxed);
     }
 
     /// Number of sections of the free store.
@@ -394,6 +394,22 @@ mod tests {
     use super::*;
     use crate::platform::machine::Machine;
     use crate::units::NR_ORDERS;
+
+    /// A request that reads the time of its own vain drain, as from a clock that counts milliseconds or stands still,
+    /// still waits for the CPUs that it has asked; requests after that time do not drain again.
+    #[test]
+    fn a_zone_rests_after_the_moment_of_a_vain_drain() {
+        let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 1024 };
+        let config = Config::framewright();
+        let first = Section::<Machine>::new(&config, 0, 0, spec.start..spec.end());
+        let cut = Cut::new(&spec, &config, 1);
+        let zone = Zone::new(ZoneId(0), spec, &config, 1, cut, (first, &[], &[]));
+        let rests = || [0, 1, REST_NS, REST_NS + 1].map(|now| zone.rests(now));
+        assert_eq!(rests(), [false; 4], "no drain was in vain");
+        // The clock of this platform shows 0.
+        zone.rest();
+        assert_eq!(rests(), [false, true, true, false]);
+    }
 
     /// As the table in the file's head says.
     #[test]

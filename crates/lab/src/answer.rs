@@ -188,10 +188,9 @@ pub fn text(part: &Part, whole: &Part, variant: &str, terminal: &Terminal) -> St
         out += &format!("{}\n", terminal.paint(terminal.spell(text).trim_end(), tone));
     };
     let width = terminal.columns();
-    for line in wrapped(&heading(part, variant), Some(width), "  ") {
-        push(&line, Tone::Heading);
-    }
-    let mut used = wrapped(&heading(part, variant), Some(width), "  ").len();
+    let heading = wrapped(&heading(part, variant), Some(width), "  ");
+    heading.iter().for_each(|line| push(line, Tone::Heading));
+    let mut used = heading.len();
     let lines = [
         ("Noise", noise(part)),
         ("Verdict", Some(judged(part, variant))),

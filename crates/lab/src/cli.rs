@@ -141,7 +141,7 @@ fn grouped(command: clap::Command) -> clap::Command {
 /// Two workloads have one name.
 #[must_use]
 pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
-    run_command(workloads, None)
+    main_with_rivals(workloads, None)
 }
 
 /// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C
@@ -150,11 +150,7 @@ pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
 /// # Panics
 /// As [`main`].
 #[must_use]
-pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> ExitCode {
-    run_command(workloads, Some(rivals))
-}
-
-fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
+pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
     workloads.iter().for_each(|&workload| registry::add(workload));
     let command = grouped(Cli::command()).color(Colour::of_arguments(env::args_os()));
     let cli = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Kind, Part};
-use framewright_report::table::{Format, Listing, Style, wrapped};
+use framewright_report::table::{Format, Listing, Style, paragraph, wrapped};
 use framewright_report::terminal::{Terminal, Tone};
 use framewright_trace::kernel_time::{Doing, Samples};
 use framewright_trace::trace::Trace;
@@ -33,15 +33,11 @@ use crate::replaying::Replay;
 use crate::session::{ReportArgs, Reporter, Seed, Session, open, open_beside, whole};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::simulate::cpus_here;
 use crate::toml_file::is_path;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;
-
-/// CPUs that this process may run on.
-fn cpus_here() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
 
 /// Other work of the machine during a measurement.
 struct Noise {

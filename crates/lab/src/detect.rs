@@ -30,17 +30,12 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes half a minute; where other programs have the CPUs it measures less, and takes less.
-/// Figures that are not yet measured when `stop` is raised are assumptions.
+/// Describes this machine, by its `/proc` and `/sys` below `root`. Takes half a minute; where other programs have the
+/// CPUs it measures less, and takes less. Figures that are not yet measured when `stop` is raised are assumptions.
 ///
 /// # Errors
 /// The figures make no valid description of a machine; the error names the reason.
-pub fn detect(stop: &Interrupt) -> Result<Detected> {
-    detect_under(Path::new("/"), stop)
-}
-
-/// Like [`detect`], but reads `/proc` and `/sys` under another root.
-fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
+pub fn detect(root: &Path, stop: &Interrupt) -> Result<Detected> {
     let begin = Instant::now();
     let allowed = probe::allowed_cpus();
     let host = Host::probe();

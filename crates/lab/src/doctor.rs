@@ -75,20 +75,12 @@ impl Severity {
     }
 }
 
-/// Reads the system at `root`: this one, or a copy of its `/proc` and `/sys`.
+/// Reads the system at `root`: this one, or a copy of its `/proc` and `/sys`. A finding that depends on a counter uses
+/// what it counted since `earlier`; one from the time before that is information only.
 ///
 /// # Errors
 /// `/proc/zoneinfo` is missing or cannot be understood; the rest may be missing.
-pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
-    examine_since(root, None)
-}
-
-/// Like [`examine`], but a finding that depends on a counter uses what it counted since `earlier`. A finding from the
-/// time before that is information only.
-///
-/// # Errors
-/// As [`examine`].
-pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec<Finding>)> {
+pub fn examine(root: &Root, earlier: Option<&State>) -> Result<(State, Vec<Finding>)> {
     let state = State::read(root)?;
     let findings = checks::all(&state, earlier);
     Ok((state, findings))

@@ -291,18 +291,7 @@ impl Machine {
     /// # Errors
     /// There is none of the name; the message suggests one. Or the file cannot be read, or contradicts itself.
     pub fn find(argument: &str) -> Result<Self> {
-        if is_path(argument) {
-            return Self::parse(&TomlFile::read(Path::new(argument))?);
-        }
-        let mut all = Self::all()?;
-        match all.iter().position(|machine| machine.names().any(|name| name == argument)) {
-            Some(index) => Ok(all.swap_remove(index)),
-            None => {
-                let hint = did_you_mean(argument, all.iter().flat_map(Self::names));
-                let list = if hint.is_empty() { "; `framewright machines` lists them" } else { "" };
-                Err(Error::usage(format_args!("no machine `{argument}`{hint}{list}")))
-            }
-        }
+        Ok(Self::find_with_text(argument)?.0)
     }
 
     /// Like [`find`](Self::find), with the TOML that describes it.
@@ -312,12 +301,17 @@ impl Machine {
     pub fn find_with_text(argument: &str) -> Result<(Self, String)> {
         if is_path(argument) {
             let file = TomlFile::read(Path::new(argument))?;
-            return Ok((Self::parse(&file)?, file.text.clone()));
+            return Ok((Self::parse(&file)?, file.text));
         }
-        let machine = Self::find(argument)?;
-        let file = format!("{}.toml", machine.name);
-        let text = MACHINES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text);
-        Ok((machine, text.to_owned()))
+        let mut all = Self::all()?;
+        match all.iter().position(|machine| machine.names().any(|name| name == argument)) {
+            Some(index) => Ok((all.swap_remove(index), MACHINES[index].1.to_owned())),
+            None => {
+                let hint = did_you_mean(argument, all.iter().flat_map(Self::names));
+                let list = if hint.is_empty() { "; `framewright machines` lists them" } else { "" };
+                Err(Error::usage(format_args!("no machine `{argument}`{hint}{list}")))
+            }
+        }
     }
 
     /// The machine that a text describes; what is wrong with it is said of a file of this name.

@@ -21,7 +21,6 @@ use framewright_workload::replay::{Live, MAX_ORDER, PageCache, Released};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
-use crate::profile::free_kind;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::{Compiled, page_cache};
@@ -58,9 +57,7 @@ impl<'a> Modelled<'a> {
     /// # Errors
     /// The trace holds nothing to replay, or takes too long, or the machine has too few CPUs.
     pub fn new(trace: &'a Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
-        let free = free_kind(trace);
-        let is_used = |event: &&Event| event.kind == EventKind::PageAlloc || event.kind == free;
-        let usable: Vec<&Event> = trace.events.iter().filter(is_used).collect();
+        let usable: Vec<&Event> = trace.allocations_and_frees().collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
         }
@@ -550,8 +547,8 @@ mod tests {
 
     #[test]
     fn the_shipped_compile_runs_on_a_machine_we_do_not_have_and_larger_lists_spare_locks() {
-        let trace = shipped::trace().expect("it is built in");
-        let trace = Trace { events: trace.events[..60_000].to_vec(), ..trace };
+        let trace = &shipped::compile().expect("it is built in").0;
+        let trace = Trace { events: trace.events[..60_000].to_vec(), ..trace.clone() };
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let modelled = Modelled::new(&trace, &machine, 2).expect("it has CPUs enough");
         let setup = |pairs: &str| {
@@ -577,7 +574,7 @@ mod tests {
         assert!(error.contains("the trace has 2 CPUs, and xeon-gold-5320 has 1: choose a larger"), "{error}");
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
-        let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };
+        let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace.clone() };
         leap.events[9].time_ns = u64::MAX;
         let error = Modelled::new(&leap, &machine, 1).expect_err("too long").to_string();
         assert!(error.contains("models run at most 100: record a shorter one"), "{error}");

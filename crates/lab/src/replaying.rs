@@ -12,6 +12,7 @@ use framewright_workload::replay::{Counts, PageCache, Plan, Report};
 
 use crate::configure::Setup;
 use crate::progress::Progress;
+use crate::simulate::cpus_here;
 
 /// Metrics of replays.
 pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
@@ -232,7 +233,7 @@ impl<'a> Replay<'a> {
             counts.unknown_frees,
             counts.live_frames
         ));
-        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let available = cpus_here();
         if self.threads() > available {
             part.note(format!("{} threads shared {available} CPUs.", self.threads()));
         }
@@ -342,8 +343,8 @@ mod tests {
 
     #[test]
     fn no_round_begins_after_an_interrupt() {
-        let trace = shipped::trace().expect("it is built in");
-        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace };
+        let trace = &shipped::compile().expect("it is built in").0;
+        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace.clone() };
         let replay = Replay::new(&trace, 1, None).expect("it holds events");
         let setups = ["base", "new"].map(|name| (name.to_owned(), Setup::default()));
         let progress = Progress::until(&Interrupt::raised(), "replay", 2);
@@ -356,8 +357,8 @@ mod tests {
 
     #[test]
     fn what_reclaimable_blocks_need_is_compiled_for_the_configuration_that_asks_for_them() {
-        let trace = shipped::trace().expect("it is built in");
-        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace };
+        let trace = &shipped::compile().expect("it is built in").0;
+        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace.clone() };
         let replay = Replay::new(&trace, 1, None).expect("it holds events");
         let run = |pairs: &str| {
             let settings = Settings::from_pairs(pairs).expect("pairs");

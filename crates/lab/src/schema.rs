@@ -29,13 +29,10 @@ pub fn study() -> Value {
         "description": "What it runs; `framewright workloads` explains each.",
         "oneOf": workloads.iter().map(|declared| workload(declared)).collect::<Vec<_>>(),
     });
-    part["properties"]["vary"]["propertyNames"] = json!({ "enum": names() });
+    let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    part["properties"]["vary"]["propertyNames"] = json!({ "enum": names });
     part["allOf"] = workloads.iter().map(|declared| metrics(declared)).collect();
     schema
-}
-
-fn names() -> Vec<&'static str> {
-    SETTINGS.iter().map(|setting| setting.name).collect()
 }
 
 /// Schema of the values of a setting or a key.

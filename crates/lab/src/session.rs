@@ -10,9 +10,9 @@ use framewright_report::error::{Error, Result};
 use framewright_report::host::Host;
 use framewright_report::html;
 use framewright_report::plot;
-use framewright_report::result::Document;
+use framewright_report::result::{Document, Part};
 use framewright_report::table::{self, Format, Listing, Options, Style};
-use framewright_report::terminal::Terminal;
+use framewright_report::terminal::{Terminal, Tone};
 use framewright_trace::output::Output;
 use framewright_workload::bench::Runner;
 
@@ -67,6 +67,11 @@ impl ReportArgs {
             ));
         }
         Ok(())
+    }
+
+    /// Options that a table style leaves open.
+    pub fn options(&self) -> Options {
+        Options { all_statistics: self.all_statistics }
     }
 }
 
@@ -125,8 +130,8 @@ impl Session {
     /// # Errors
     /// It cannot be written.
     pub fn print_below(&self, remark: &str) -> Result<()> {
-        let lines = table::wrapped(remark, Some(self.terminal.columns()), "");
-        self.terminal.print(&format!("\n{}\n", lines.join("\n")))
+        let text = table::paragraph(remark, Some(self.terminal.columns()), "", Tone::Plain, &self.terminal);
+        self.terminal.print(&format!("\n{text}"))
     }
 
     /// An empty document of this run: `command` in short, the command line, the time and the host.
@@ -182,6 +187,17 @@ pub(crate) fn now() -> String {
 }
 
 impl Reporter<'_> {
+    /// Shows and saves a part of results whose work ended so: an interrupted one has what was done.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), and what ended the work.
+    pub(crate) fn end(self, document: Document, part: Part, ended: Result<()>) -> Result<()> {
+        if part.metrics.is_empty() {
+            return ended;
+        }
+        self.finish(&document.with(part), Style::Framewright).and(ended)
+    }
+
     /// Shows the results and saves them where that was asked for: the last step. Nothing that goes wrong with one of
     /// these keeps the others from being done.
     ///
@@ -215,27 +231,39 @@ impl Reporter<'_> {
         if *format == Format::Json {
             return terminal.print_data(&document.to_json()?);
         }
-        let options = self.args.options();
         let style = self.args.style.unwrap_or(style);
         table::check(document, style)?;
-        // For readers; files, JSON and CSV have all.
-        let all = options.all_statistics || *format == Format::Csv;
-        let whole = document;
-        let document = if all { whole.clone() } else { whole.clone().in_short() };
-        if *format != Format::Table {
-            let text = table::render(&table::tables(&document, style, options), *format, terminal);
-            return terminal.print_data(&text);
+        if *format == Format::Table {
+            return terminal.print(&self.text(document, style, true));
         }
+        // CSV has all, as files and JSON have.
+        let document = if *format == Format::Csv { document.clone() } else { self.for_readers(document) };
+        let tables = table::tables(&document, style, self.args.options());
+        terminal.print_data(&table::render(&tables, *format, terminal))
+    }
+
+    /// What a reader sees of some results, unless all was asked for.
+    fn for_readers(&self, document: &Document) -> Document {
+        if self.args.all_statistics { document.clone() } else { document.clone().in_short() }
+    }
+
+    /// Tables, answers and plots of some results, with the legend of the tables or without.
+    fn text(&self, whole: &Document, style: Style, with_legend: bool) -> String {
+        let terminal = &self.session.terminal;
+        let document = self.for_readers(whole);
         let (answers, rest) = self.answers(&document, whole, style);
+        let mut text = String::new();
         if !rest.results.is_empty() {
-            terminal.print(&table::render(&table::tables(&rest, style, options), *format, terminal))?;
-            terminal.print(if answers.is_empty() { "" } else { "\n" })?;
+            let tables = table::tables(&rest, style, self.args.options());
+            text += &table::bodies(&tables, terminal);
+            text += &if with_legend { table::legend_text(&tables, terminal) } else { String::new() };
+            text += if answers.is_empty() { "" } else { "\n" };
         }
-        terminal.print(&answers)?;
+        text += &answers;
         if self.args.plot {
-            terminal.print(&format!("\n{}", plot::document(&document, terminal)))?;
+            text += &format!("\n{}", plot::document(&document, terminal));
         }
-        Ok(())
+        text
     }
 
     /// Answers of the parts that compare, as text, and the other parts, which are shown as tables: all of them with
@@ -264,28 +292,12 @@ impl Reporter<'_> {
     /// # Errors
     /// They cannot be written.
     pub fn show_part(&self, document: &Document, style: Style) -> Result<()> {
-        let terminal = &self.session.terminal;
-        let options = self.args.options();
-        let whole = document;
-        let document = if options.all_statistics { whole.clone() } else { whole.clone().in_short() };
-        let (answers, rest) = self.answers(&document, whole, style);
-        let mut text = answers + &table::bodies(&table::tables(&rest, style, options), terminal);
-        if self.args.plot {
-            text += &format!("\n{}", plot::document(&document, terminal));
-        }
-        terminal.print(&text)
+        self.session.terminal.print(&self.text(document, style, false))
     }
 
     /// The legend of the tables of all results.
     pub fn legend(&self, document: &Document, style: Style) -> String {
         let (_, rest) = self.answers(document, document, style);
         table::legend_text(&table::tables(&rest, style, self.args.options()), &self.session.terminal)
-    }
-}
-
-impl ReportArgs {
-    /// Options that a table style leaves open.
-    pub fn options(&self) -> Options {
-        Options { all_statistics: self.all_statistics }
     }
 }

@@ -12,14 +12,6 @@ use framewright_report::result::TraceId;
 /// `traces/compile.parquet`; `traces/README.md` tells how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 
-/// A copy of the recorded compile.
-///
-/// # Errors
-/// As [`compile`].
-pub fn trace() -> Result<Trace> {
-    Ok(compile()?.0.clone())
-}
-
 /// The recorded compile, and what results call it. The first call decodes it, in a quarter of a second.
 ///
 /// # Errors

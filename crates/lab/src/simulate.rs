@@ -221,14 +221,15 @@ struct Turns {
 }
 
 static TURNS: LazyLock<Turns> =
-    LazyLock::new(|| Turns { free: Mutex::new(cpus()), given_back: Condvar::new() });
+    LazyLock::new(|| Turns { free: Mutex::new(cpus_here()), given_back: Condvar::new() });
 
 thread_local! {
     /// True while this thread has a turn.
     static HAS_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
-fn cpus() -> usize {
+/// CPUs that this process may run on.
+pub(crate) fn cpus_here() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -279,7 +280,7 @@ fn take_turns(count: usize, work: &(dyn Fn(usize) + Sync), done: &mut dyn FnMut(
     let next = Mutex::new(0..count);
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel::<()>();
-        for _ in 0..cpus().min(count.max(1)) {
+        for _ in 0..cpus_here().min(count.max(1)) {
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
                 loop {

@@ -15,8 +15,8 @@ pub use histogram::histogram;
 
 use crate::result::{Better, Document, Metric, Part, grouped};
 use crate::stats::{median, quantile};
-use crate::table::wrapped;
-use crate::terminal::Terminal;
+use crate::table::paragraph;
+use crate::terminal::{Terminal, Tone};
 
 /// From this many values of a parameter on, a family of metrics is drawn as a curve over it.
 const CURVE_POINTS: usize = 3;
@@ -165,7 +165,7 @@ pub(crate) fn whiskers(metric: &Metric, variant: &str) -> (f64, f64) {
 
 /// A title on as many lines as it takes.
 fn title_lines(title: &str, terminal: &Terminal) -> String {
-    wrapped(title, terminal.width, "  ").join("\n") + "\n"
+    paragraph(title, terminal.width, "  ", Tone::Plain, terminal)
 }
 
 fn heading(title: &str, metric: &Metric) -> String {

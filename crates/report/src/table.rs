@@ -36,7 +36,7 @@ pub use listing::Listing;
 pub use mmtests::reclaim::{COUNTERS, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 pub use number::significant;
 pub use render::render;
-pub use render::{bodies, columns, legend, legend_text, markdown_lines, wrapped};
+pub use render::{bodies, columns, legend, legend_text, markdown_lines, paragraph, wrapped};
 
 /// Whose reporter a table follows. The same samples print differently under each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]

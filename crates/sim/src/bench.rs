@@ -8,10 +8,7 @@
 //! A run has fewer blocks than the one it stands for. What a CPU meets again in the long run only after its caches
 //! have forgotten it would be in them still in the short one; therefore caches are emptied between the phases,
 //! and `rand` lets them hold as much less of the descriptors as there are fewer blocks.
-#![expect(
-    unsafe_code,
-    reason = "the driver splits blocks that it owns, and keeps a reference count in the slots of their frames"
-)]
+#![expect(unsafe_code, reason = "the driver splits blocks that it owns")]
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -19,7 +16,7 @@ use core::fmt;
 use framewright::config::{Experiment, RefillCheck};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
-use framewright::{AllocError, Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
+use framewright::{AllocError, Config, Cpu, Migratetype, Order, Pfn};
 
 use crate::clock::{Ps, Rng};
 use crate::engine::{self, Access, Events, Moved, Report, Simulator};
@@ -28,7 +25,7 @@ use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::Sim;
 use crate::trace::Recorded;
-use crate::world::{LocklessReads, StructPage, World, WorldError};
+use crate::world::{LocklessReads, StructPage, World, WorldError, refer, zones};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
@@ -177,20 +174,15 @@ pub fn linux_recorded(
 ) -> Result<Outcome, WorldError> {
     let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
     let spare = u64::from(case.cores) * (8 * u64::from(linux.sizing.high_max) + 2048);
-    let zone = ZoneSpec {
-        node: NodeId(0),
-        kind: ZoneType::Normal,
-        start: Pfn(0),
-        pages: (pages + pages / 4 + spare).next_multiple_of(MAX_ORDER.pages()),
-    };
+    let zone = zones(1, (pages + pages / 4 + spare).next_multiple_of(MAX_ORDER.pages()));
     let mut config = linux.config;
     if config.experiment.refill_check == RefillCheck::UnderZoneLock && !has_list(case.order) {
         // From v5.14 on a block that is taken past the lists is checked when the zone lock was dropped.
         config.experiment.refill_check = RefillCheck::AfterUnlock;
     }
-    let mut world = World::<StructPage>::new(model, &[zone], config, Some(linux.sizing), seed)?;
+    let mut world = World::<StructPage>::new(model, &zone, config, Some(linux.sizing), seed)?;
     if spans > 0 {
-        world.record(spans);
+        world.simulator_mut().record(spans);
     }
     world.answer_all(case.cores);
     let driver = Driver::of(&world, model, case.order);
@@ -203,7 +195,7 @@ pub fn linux_recorded(
                 blocks.borrow_mut()[n] = allocated;
             });
             fill_lists(&mut world, &driver, case, &linux.sizing, seed);
-            world.forget_caches();
+            world.simulator_mut().forget_caches();
             let put = frees(&mut world, &driver, case, &linux.sizing, &blocks.into_inner());
             (Some(got.mean().as_ns() / each as f64), Some(put))
         }
@@ -234,7 +226,7 @@ pub fn linux_recorded(
         events: world.simulator().events(),
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
         moved: world.simulator().moved(),
-        recorded: world.recorded(&format!("{} order {}", case.bench, case.order.get())),
+        recorded: world.simulator_mut().recorded(&format!("{} order {}", case.bench, case.order.get())),
     })
 }
 
@@ -249,7 +241,7 @@ fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
     let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
     let near = of_sets(window.max(NEAR_WINDOW));
     let others = near.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
-    world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
+    world.simulator_mut().limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
     world.limit_frame_caches([near, others, shortened(model.caches.l3)]);
 }
 
@@ -401,7 +393,7 @@ impl Driver {
         if let Some(reads) = &self.lockless_reads {
             reads.at_flags();
         }
-        self.count(cpu, pfn, 1);
+        refer(cpu, pfn, 1);
         Ok(pfn)
     }
 
@@ -413,7 +405,7 @@ impl Driver {
         engine::spend_about(self.put_of(self.order));
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
-        self.count(cpu, pfn, 0);
+        refer(cpu, pfn, 0);
         if let Some(reads) = &self.lockless_reads
             && has_list(self.order)
         {
@@ -433,7 +425,7 @@ impl Driver {
         if let Err(error) = unsafe { cpu.split(pfn, self.order, Order::ZERO) } {
             panic!("a benchmark split wrongly: {error}");
         }
-        (0..self.order.pages()).for_each(|n| self.count(cpu, pfn.add(n), 1));
+        (0..self.order.pages()).for_each(|n| refer(cpu, pfn.add(n), 1));
     }
 
     /// Private work of a free of a block.
@@ -443,11 +435,6 @@ impl Driver {
 
     fn descriptor(&self, pfn: Pfn) -> usize {
         self.descriptors + pfn.0 as usize * LINE
-    }
-
-    fn count(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
-        // SAFETY: the caller has just got the block, or is about to free it.
-        unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
     }
 }
 

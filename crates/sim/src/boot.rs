@@ -51,7 +51,7 @@ pub fn boot(
     assert!((1..=most).contains(&memory.workers), "{} workers on {most} CPUs", memory.workers);
     let mut world = World::<StructPage>::booting(model, memory, config, seed)?;
     if spans > 0 {
-        world.record(spans);
+        world.simulator_mut().record(spans);
     }
     let free: u64 = memory.free.iter().map(|range| range.end.0 - range.start.0).sum();
     let (report, pages, left) = world.boot(JITTER, |booting, cpu| {
@@ -73,7 +73,7 @@ pub fn boot(
         pages,
         events: world.simulator().events(),
         moved: world.simulator().moved(),
-        recorded: world.recorded("boot"),
+        recorded: world.simulator_mut().recorded("boot"),
     })
 }
 

@@ -134,12 +134,8 @@ pub fn compare(
 pub fn median_error(compared: &[Compared]) -> f64 {
     let mut errors: Vec<f64> = compared.iter().map(|figure| figure.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
-    let middle = errors.len() / 2;
-    match errors.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => errors[middle],
-        _ => f64::midpoint(errors[middle - 1], errors[middle]),
-    }
+    let last = errors.len().saturating_sub(1);
+    if errors.is_empty() { 0.0 } else { f64::midpoint(errors[last / 2], errors[last.div_ceil(2)]) }
 }
 
 /// Number of fitted parameters.

@@ -13,9 +13,9 @@ use crate::bench::Linux;
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
 use crate::model::Model;
-use crate::outcome::{Outcome, leave_little_cache, zones};
+use crate::outcome::{Outcome, leave_little_cache};
 use crate::task::{self, OnCpu, Placed, Step, Task, Usage};
-use crate::world::{World, WorldError};
+use crate::world::{World, WorldError, zones};
 
 /// Base pages that a CPU faults before it gives them back.
 const HELD: usize = 512;

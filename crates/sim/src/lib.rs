@@ -21,7 +21,7 @@
 //! | [`boot`] | the allocator's own boot, simulated |
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
 //! | [`task`] | programs on virtual CPUs, and what the kernel does around an allocation |
-//! | [`outcome`] | what a run of tasks came to, and the memory that they run in |
+//! | [`outcome`] | what a run of tasks came to, and the caches that they run with |
 //! | [`stage`] | the generated workloads of `framewright-workload` on virtual CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
 //! | [`queue`] | bounds and mean values of CPUs that share locks and memory, from demands. Pure |

@@ -311,8 +311,7 @@ mod tests {
 
     use super::*;
     use crate::model::testing::round;
-    use crate::outcome::zones;
-    use crate::world::World;
+    use crate::world::{World, zones};
 
     const FRAMES: u64 = 1 << 12;
 

@@ -1,9 +1,7 @@
-//! Result of a run of tasks, and the memory that they run in.
+//! Result of a run of tasks, and the caches that they run with.
 
 use core::cell::RefCell;
 use std::rc::Rc;
-
-use framewright::{NodeId, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
@@ -121,17 +119,6 @@ impl Outcome {
         }
         self
     }
-}
-
-/// A zone of `pages` pages on each node.
-pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
-    let zone = |node: u16| ZoneSpec {
-        node: NodeId(node),
-        kind: ZoneType::Normal,
-        start: Pfn(u64::from(node) * pages),
-        pages,
-    };
-    (0..nodes).map(zone).collect()
 }
 
 /// Lets caches hold of the descriptors only what pages that are cleared and used leave them: a page's own 64 lines, and

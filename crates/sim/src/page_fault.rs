@@ -15,9 +15,9 @@ use framewright::{Config, Migratetype, Order, Pfn};
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
 use crate::model::Model;
-use crate::outcome::{Outcome, Pace, Till, leave_little_cache, pay, zones};
+use crate::outcome::{Outcome, Pace, Till, leave_little_cache, pay};
 use crate::task::{self, OnCpu, Placed, Step, Task, Usage};
-use crate::world::{StructPage, World, WorldError};
+use crate::world::{StructPage, World, WorldError, zones};
 
 /// Pages that are unmapped between two looks at the clock.
 const UNMAPPED_AT_ONCE: usize = 32;

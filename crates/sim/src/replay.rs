@@ -13,9 +13,8 @@ use crate::bench::{Driver, Linux};
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
 use crate::model::Model;
-use crate::outcome::zones;
 use crate::platform::Sim;
-use crate::world::{StructPage, World, WorldError};
+use crate::world::{StructPage, World, WorldError, zones};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);

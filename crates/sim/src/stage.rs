@@ -4,11 +4,10 @@ mod floor;
 
 use core::cell::Cell;
 use core::fmt;
-use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use framewright::{Allocator, Cpu, FrameUser, Migratetype, Order, Pfn, Word as _};
+use framewright::{Allocator, Cpu, FrameUser, Migratetype, Order, Pfn, Word};
 use framewright_workload::bench::stage::{Backoff, Done, Meeting, SharedWord, Stage};
 use framewright_workload::target::{Mobility, TargetCpu};
 
@@ -119,28 +118,15 @@ pub struct OnCpu<'s, 'w, M: FrameUser, C> {
     stage: &'s Simulated<'w, M, C>,
 }
 
-/// How simulated CPUs meet.
-#[derive(Debug)]
-pub struct Gate<'w>(Meet<'w>);
-
-/// A word in simulated memory.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Shared(SimWord);
-
-/// Something in simulated memory.
-#[derive(Debug)]
-pub struct There<'w, T>(Placed<'w, T>);
-
 impl<'w, M: FrameUser, C: Caller<M>> Stage for Simulated<'w, M, C> {
     type Cpu<'s>
         = OnCpu<'s, 'w, M, C>
     where
         Self: 's;
-    type Meeting = Gate<'w>;
-    type Word = Shared;
+    type Meeting = Meet<'w>;
+    type Word = SimWord;
     type Placed<'s, T: Sync + 's>
-        = There<'w, T>
+        = Placed<'w, T>
     where
         Self: 's;
     type Moment = Ps;
@@ -153,20 +139,19 @@ impl<'w, M: FrameUser, C: Caller<M>> Stage for Simulated<'w, M, C> {
         Duration::from_nanos((engine::now().since(moment).0 + 500) / 1000)
     }
 
-    fn place<'s, T: Sync + 's>(&'s self, value: T) -> There<'w, T> {
-        There(self.programs.place("ring", value))
+    fn place<'s, T: Sync + 's>(&'s self, value: T) -> Placed<'w, T> {
+        self.programs.place("ring", value)
     }
 
     fn on_cpus<'s, R: Send>(
         &'s self,
         cpus: usize,
-        work: impl Fn(usize, &Gate<'w>, &mut OnCpu<'s, 'w, M, C>) -> R + Sync,
+        work: impl Fn(usize, &Meet<'w>, &mut OnCpu<'s, 'w, M, C>) -> R + Sync,
     ) -> Done<R> {
         let results = self.programs.run(cpus as u16, |index, meet, data| {
-            let gate = Gate(meet);
-            gate.wait();
-            let result = work(index, &gate, &mut OnCpu { cpu: data, stage: self });
-            gate.wait();
+            meet.wait();
+            let result = work(index, &meet, &mut OnCpu { cpu: data, stage: self });
+            meet.wait();
             result
         });
         Done { results, pinned: true }
@@ -197,9 +182,9 @@ impl<M: FrameUser, C: Caller<M>> TargetCpu for OnCpu<'_, '_, M, C> {
     }
 }
 
-impl Meeting for Gate<'_> {
+impl Meeting for Meet<'_> {
     fn wait(&self) {
-        self.0.wait();
+        Meet::wait(self);
     }
 
     /// Programs on simulated CPUs are one thread: a panic ends all of them.
@@ -210,24 +195,16 @@ impl Meeting for Gate<'_> {
     }
 }
 
-impl SharedWord for Shared {
+impl SharedWord for SimWord {
     fn new(value: u64) -> Self {
-        Self(SimWord::new(value))
+        Word::new(value)
     }
 
     fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
+        Word::load(self, order)
     }
 
     fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-}
-
-impl<T> Deref for There<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
+        Word::store(self, value, order);
     }
 }

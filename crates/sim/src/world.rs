@@ -24,7 +24,7 @@ use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::{Section, Zone};
 use framewright::{
-    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType,
 };
 
 pub use self::lockless_reads::LocklessReads;
@@ -35,7 +35,6 @@ use crate::engine::{Region, Report, Simulator};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
-use crate::trace::Recorded;
 
 /// Fields of Linux' page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +70,18 @@ impl FrameUser for StructPage {
 pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
     // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
     unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
+}
+
+/// A zone of `pages` pages on each node.
+#[must_use]
+pub fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
+    let zone = |node: u16| ZoneSpec {
+        node: NodeId(node),
+        kind: ZoneType::Normal,
+        start: Pfn(u64::from(node) * pages),
+        pages,
+    };
+    (0..nodes).map(zone).collect()
 }
 
 /// Why a world cannot be made.
@@ -466,24 +477,9 @@ impl<M: FrameUser> World<M> {
         &self.simulator
     }
 
-    /// Records what each CPU does from now on, at most `most` spans.
-    pub fn record(&mut self, most: usize) {
-        self.simulator.record(most);
-    }
-
-    /// The recorded spans, if there are any.
-    pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
-        self.simulator.recorded(title)
-    }
-
-    /// Lets a core know where a share of the pages is, for a run that is as much shorter than what it stands for.
-    pub fn limit_translations(&mut self, share: f64) {
-        self.simulator.limit_translations(share);
-    }
-
-    /// Empties all caches: what follows is far from what came before.
-    pub fn forget_caches(&mut self) {
-        self.simulator.forget_caches();
+    /// The machine, for what is recorded of it and what its caches forget.
+    pub const fn simulator_mut(&mut self) -> &mut Simulator {
+        &mut self.simulator
     }
 
     /// Runs `program` on each of the first `cpus` CPUs until all have ended; they start within `jitter` of one

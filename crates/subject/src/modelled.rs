@@ -1,11 +1,10 @@
 //! A load on a modelled machine, as the library runs it there.
 
 use framewright::config::LockKind;
-use framewright::{NodeId, ZoneSpec, ZoneType};
-use framewright_host::{Config, Pfn};
+use framewright_host::Config;
 use framewright_sim::model::Shape;
 use framewright_sim::stage::{Compiled, RING, Simulated};
-use framewright_sim::world::{Meet, Programs, WorldError};
+use framewright_sim::world::{Meet, Programs, WorldError, zones};
 use framewright_sim::{Model, World};
 
 use crate::load::{Load, Sample};
@@ -39,10 +38,9 @@ pub fn modelled(model: &Model, mut config: Config, load: &Load<'_>, seed: u64) -
         // What a host's threads wait with.
         config.experiment.lock_kind = LockKind::Parking;
     }
-    let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: load.frames() };
     // Beside the allocator's, for each round: a ring for every two CPUs, and where all meet.
     let lines = (RING * (cpus / 2) + Meet::LINES) * ROUNDS as usize;
-    let mut world: World = World::with_lines(&model, &[zone], config, None, seed, lines)?;
+    let mut world: World = World::with_lines(&model, &zones(1, load.frames()), config, None, seed, lines)?;
     world.answer_all(cpus as u16);
     let stage = Simulated::new(Programs::new(&mut world), Compiled::on(&model));
     let mut sample = Sample::default();

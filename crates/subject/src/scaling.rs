@@ -1,13 +1,13 @@
 //! Workloads of `bench` on CPUs of a modelled machine: on an allocator, or on none ([`Floor`]).
 
+use framewright::ZoneSpec;
 use framewright::frame::Zeroable;
 use framewright::units::MAX_ORDER;
-use framewright::{NodeId, ZoneSpec, ZoneType};
-use framewright_host::{Config, Order, Pfn};
+use framewright_host::{Config, Order};
 use framewright_sim::bench::{Driver, Linux};
 use framewright_sim::engine::{Events, Moved};
 use framewright_sim::stage::{Around, Caller, Compiled, Floor, RING, Simulated};
-use framewright_sim::world::{Meet, Programs, StructPage, WorldError};
+use framewright_sim::world::{Meet, Programs, StructPage, WorldError, zones};
 use framewright_sim::{Model, World};
 use framewright_workload::bench::{self, Measurement, Metric, Scale, Workload};
 
@@ -97,18 +97,11 @@ impl Case {
     /// Each node's zones: with room for full lists of all CPUs, and for the blocks of all CPUs, as long as fewer CPUs
     /// run than a node has.
     fn zones(&self, model: &Model, allocator: Option<&Linux>) -> Vec<ZoneSpec> {
-        let shape = model.shape;
         let cpus = u64::from(self.cpus);
         let lists = cpus * (u64::from(allocator.map_or(0, |linux| linux.sizing.high_max)) + 2048);
         let pages = ((cpus * self.blocks) << self.order.get()) + lists;
         let pages = (pages + pages / 4).max(self.node_pages).next_multiple_of(MAX_ORDER.pages());
-        let node = |node: u16| ZoneSpec {
-            node: NodeId(node),
-            kind: ZoneType::Normal,
-            start: Pfn(u64::from(node) * pages),
-            pages,
-        };
-        (0..shape.nodes).map(node).collect()
+        zones(model.shape.nodes, pages)
     }
 
     /// Runs the workload in a world that was made for it; returns what it showed, and how many calls there were.

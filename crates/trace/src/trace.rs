@@ -269,6 +269,18 @@ impl Trace {
         self.events.iter().filter(|event| event.kind == kind).count()
     }
 
+    /// The kind of event that is a free: where single frees were not traced, those of lists are all there is. O(n).
+    #[must_use]
+    pub fn free_kind(&self) -> EventKind {
+        if self.count(EventKind::PageFree) > 0 { EventKind::PageFree } else { EventKind::PageFreeBatched }
+    }
+
+    /// The events that are an allocation or a free. O(n).
+    pub fn allocations_and_frees(&self) -> impl Iterator<Item = &Event> {
+        let free = self.free_kind();
+        self.events.iter().filter(move |event| event.kind == EventKind::PageAlloc || event.kind == free)
+    }
+
     /// From the first event to the last, in nanoseconds.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {

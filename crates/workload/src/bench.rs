@@ -43,6 +43,7 @@ use std::time::Instant;
 
 use crate::target::{Mobility, Target, TargetCpu};
 
+pub use fragmentation::fragmentation;
 pub use rounds::{Allocator, Beside, CaseResult, Progress, Runner, Series, interleave};
 pub use stage::Stage;
 pub use threads::Threads;
@@ -370,17 +371,6 @@ pub fn ready<T: Target>(
         measurement.metrics.push(Metric::lower(name, "bytes", bytes));
     }
     Ok(measurement)
-}
-
-/// Measures fragmentation on allocators of `scale.fragmentation_frames`, one for each occupancy.
-///
-/// # Errors
-/// What `build(frames, cpus)` says.
-pub fn fragmentation<T: Target>(
-    build: &mut impl FnMut(u64, usize) -> Result<T, String>,
-    scale: &Scale,
-) -> Result<Measurement, String> {
-    fragmentation::fragmentation(build, scale)
 }
 
 /// Time and operations of one thread, or summed over threads.

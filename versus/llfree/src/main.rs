@@ -15,5 +15,5 @@ fn runners() -> Vec<Box<dyn Runner>> {
 }
 
 fn main() -> ExitCode {
-    framewright_lab::cli::main_with_rivals(&[], runners)
+    framewright_lab::cli::main_with_rivals(&[], Some(runners))
 }

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::tree::{read_json, write_json};
+use crate::{Result, on_threads};
 
 /// A test by its program and name.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -86,15 +87,12 @@ pub(crate) fn survey(programs: &[PathBuf], scratch: &Path, longest: f64, jobs: u
         let path = scratch.join(format!("survey-{stem}.json"));
         let built = fs::metadata(program).and_then(|data| data.modified());
         let key = format!("{built:?} {longest}");
-        let known: Option<Known> =
-            fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
-        let survey = match known {
+        let survey = match read_json::<Known>(&path) {
             Some(known) if known.key == key => known.survey,
             _ => {
                 let survey = survey_program(program, scratch, longest, jobs)?;
                 let known = Known { key, survey };
-                let text = serde_json::to_string(&known).expect("keys are strings");
-                fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+                write_json(&path, &known)?;
                 known.survey
             }
         };
@@ -119,46 +117,34 @@ fn names(program: &Path) -> Result<BTreeSet<String>> {
 
 fn survey_program(program: &Path, scratch: &Path, longest: f64, jobs: usize) -> Result<Survey> {
     let names = names(program)?;
-    let (next, found, failed) =
-        (Mutex::new(names.iter()), Mutex::new(Survey::default()), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for job in 0..jobs {
-            let (next, found, failed) = (&next, &found, &failed);
-            scope.spawn(move || {
-                let reached = scratch.join(format!("reached-{job}"));
-                loop {
-                    let Some(name) = next.lock().expect("no panic").next() else { return };
-                    let _ = fs::remove_file(&reached);
-                    let words = [
-                        ("FRAMEWRIGHT_MUTANT", "reach"),
-                        ("FRAMEWRIGHT_REACHED", &*reached.to_string_lossy()),
-                    ];
-                    let process = Process {
-                        program,
-                        names: &[name],
-                        variables: &words,
-                        limit: 2.0 * longest + SLACK,
-                        output: &scratch.join(format!("output-{job}")),
-                    };
-                    let end = process.run();
-                    let text = fs::read_to_string(&reached).unwrap_or_default();
-                    let mut lines = text.lines();
-                    let ms: u64 = lines.next().and_then(|line| line.parse().ok()).unwrap_or_default();
-                    let seconds = ms as f64 / 1000.0;
-                    match end {
-                        End::Passed if seconds <= longest => {
-                            let reaches = lines.filter_map(|line| line.parse().ok()).collect();
-                            let program = program.to_owned();
-                            let test = Test { program, name: name.clone(), seconds, reaches };
-                            found.lock().expect("no panic").tests.push(test);
-                        }
-                        End::Passed | End::Endless => {
-                            found.lock().expect("no panic").long.push(name.clone());
-                        }
-                        End::Failed => failed.lock().expect("no panic").push(name.clone()),
-                    }
-                }
-            });
+    let (found, failed) = (Mutex::new(Survey::default()), Mutex::new(Vec::new()));
+    on_threads(jobs, names.iter(), |job, name| {
+        let reached = scratch.join(format!("reached-{job}"));
+        let _ = fs::remove_file(&reached);
+        let words = [("FRAMEWRIGHT_MUTANT", "reach"), ("FRAMEWRIGHT_REACHED", &*reached.to_string_lossy())];
+        let process = Process {
+            program,
+            names: &[name],
+            variables: &words,
+            limit: 2.0 * longest + SLACK,
+            output: &scratch.join(format!("output-{job}")),
+        };
+        let end = process.run();
+        let text = fs::read_to_string(&reached).unwrap_or_default();
+        let mut lines = text.lines();
+        let ms: u64 = lines.next().and_then(|line| line.parse().ok()).unwrap_or_default();
+        let seconds = ms as f64 / 1000.0;
+        match end {
+            End::Passed if seconds <= longest => {
+                let reaches = lines.filter_map(|line| line.parse().ok()).collect();
+                let program = program.to_owned();
+                let test = Test { program, name: name.clone(), seconds, reaches };
+                found.lock().expect("no panic").tests.push(test);
+            }
+            End::Passed | End::Endless => {
+                found.lock().expect("no panic").long.push(name.clone());
+            }
+            End::Failed => failed.lock().expect("no panic").push(name.clone()),
         }
     });
     let failed = failed.into_inner().expect("no panic");

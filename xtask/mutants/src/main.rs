@@ -273,33 +273,39 @@ fn judge_all(
     let file = fs::File::options().create(true).append(true).open(&path);
     let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
     let (file, fates, record) = (Mutex::new(file), Mutex::new(fates), Mutex::new(Record::default()));
-    let next = Mutex::new(left.iter());
+    on_threads(options.jobs, left.into_iter(), |job, id| {
+        // That nothing notices it is known, and was found out with more time.
+        let most = if known.contains(&id) { KNOWN_BUDGET } else { options.budget };
+        let fate = judge::judge(id, tests, most, &record, &target.join(format!("output-{job}")));
+        let (name, digest) = place(id);
+        let outcome = Outcome { name, digest, fate: fate.clone() };
+        let line = serde_json::to_string(&outcome).expect("it has no maps");
+        // The figures are printed in any case.
+        let _ = writeln!(file.lock().expect("no panic"), "{line}");
+        let mut fates = fates.lock().expect("no panic");
+        fates.insert(id, fate);
+        if fates.len() % 100 == 0 {
+            let caught = fates.values().filter(|fate: &&Fate| fate.is_caught()).count();
+            eprintln!("{} of {}, {caught} caught", fates.len(), chosen.len());
+        }
+    });
+    Ok((fates.into_inner().expect("no panic"), taken_over))
+}
+
+/// Does the work on each item: so many threads take the next one in turn. `work` is also told its thread's number.
+fn on_threads<T>(jobs: usize, items: impl Iterator<Item = T> + Send, work: impl Fn(usize, T) + Sync) {
+    let items = Mutex::new(items);
+    let next = || items.lock().expect("no panic").next();
     std::thread::scope(|scope| {
-        for job in 0..options.jobs {
-            let (file, fates, record, next) = (&file, &fates, &record, &next);
-            let output = target.join(format!("output-{job}"));
+        for job in 0..jobs {
+            let (next, work) = (&next, &work);
             scope.spawn(move || {
-                loop {
-                    let Some(&id) = next.lock().expect("no panic").next() else { return };
-                    // That nothing notices it is known, and was found out with more time.
-                    let most = if known.contains(&id) { KNOWN_BUDGET } else { options.budget };
-                    let fate = judge::judge(id, tests, most, record, &output);
-                    let (name, digest) = place(id);
-                    let outcome = Outcome { name, digest, fate: fate.clone() };
-                    let line = serde_json::to_string(&outcome).expect("it has no maps");
-                    // The figures are printed in any case.
-                    let _ = writeln!(file.lock().expect("no panic"), "{line}");
-                    let mut fates = fates.lock().expect("no panic");
-                    fates.insert(id, fate);
-                    if fates.len() % 100 == 0 {
-                        let caught = fates.values().filter(|fate: &&Fate| fate.is_caught()).count();
-                        eprintln!("{} of {}, {caught} caught", fates.len(), chosen.len());
-                    }
+                while let Some(item) = next() {
+                    work(job, item);
                 }
             });
         }
     });
-    Ok((fates.into_inner().expect("no panic"), taken_over))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::judge::Fate;
-use crate::tree::Tree;
+use crate::tree::{Tree, put};
 use crate::{Listed, Result};
 
 /// The share of mutants that tests must notice, in percent.
@@ -184,9 +184,7 @@ impl Report<'_> {
 
     /// Writes the page.
     pub(crate) fn record(&self, accepted: &Accepted) -> Result<()> {
-        let path = self.root.join(PAGE);
-        let text = self.page(accepted);
-        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        put(&self.root.join(PAGE), &self.page(accepted))
     }
 
     fn page(&self, accepted: &Accepted) -> String {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -72,7 +73,7 @@ impl Tree {
             count: listed.len(),
         };
         copy(root, &tree.folder, &by_file)?;
-        let known = Known::read(&target.join("unviable.json"));
+        let known: Known = read_json(&target.join("unviable.json")).unwrap_or_default();
         for (path, mut mutants) in by_file {
             if path == ROOT {
                 // `lib.rs` has only modules; the switch's module is added to it below.
@@ -117,7 +118,7 @@ impl Tree {
                 ),
             )
         });
-        Known(known.collect()).write(&target.join("unviable.json"))
+        write_json(&target.join("unviable.json"), &Known(known.collect()))
     }
 
     /// The text of a mutated file.
@@ -216,17 +217,18 @@ impl Tree {
 struct Known(BTreeMap<String, (u64, BTreeSet<String>)>);
 
 impl Known {
-    fn read(path: &Path) -> Self {
-        fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        put(path, &serde_json::to_string(self).expect("keys are strings"))
-    }
-
     fn has(&self, path: &str, text: &str, name: &str) -> bool {
         self.0.get(path).is_some_and(|(digested, names)| *digested == digest([text]) && names.contains(name))
     }
+}
+
+/// Reads a file of an earlier run, if there is one.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    put(path, &serde_json::to_string(value).expect("keys are strings"))
 }
 
 /// The path of the function that says which mutant is on, as a file names it.
@@ -267,7 +269,7 @@ fn complaint(message: &Value) -> Option<Complaint> {
 }
 
 /// Writes a file, unless it is like that already: cargo builds anew what was written.
-fn put(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn put(path: &Path, text: &str) -> Result<()> {
     if fs::read_to_string(path).is_ok_and(|old| old == text) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! One boot, and what it has to say: as a kernel's log would, and as results.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use framewright::boot::zones::NodePart;
@@ -309,9 +309,8 @@ impl Report {
 
     fn lists(&self) -> Part {
         let mut part = self.empty("lists");
-        let sizes: BTreeMap<(u32, u32), ()> =
-            self.before.1.keys().chain(self.after.1.keys()).map(|&key| (key, ())).collect();
-        for &(batch, high) in sizes.keys() {
+        let sizes: BTreeSet<(u32, u32)> = self.before.1.keys().chain(self.after.1.keys()).copied().collect();
+        for (batch, high) in sizes {
             let count = |lists: &Lists| f64::from(lists.get(&(batch, high)).copied().unwrap_or(0));
             part.metric(format!("lists[batch={batch},high={high}]"), "1", Better::None)
                 .sample("before", count(&self.before.1))

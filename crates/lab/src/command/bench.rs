@@ -25,46 +25,45 @@ const OPERATIONS_BESIDE: u64 = 64;
 pub struct Args {
     /// Only these workloads, with commas between them; may be given again
     #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = names())]
-    pub workload: Vec<String>,
+    workload: Vec<String>,
 
     /// Block orders, with commas between them [default: 0,3,9]
     #[arg(long, value_delimiter = ',', value_name = "ORDERS", value_parser = |text: &str| whole(text, 0_u8, 10))]
-    pub order: Vec<u8>,
+    order: Vec<u8>,
 
     /// Numbers of threads, with commas between them [default: 1,2]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = count)]
-    pub cpus: Vec<u32>,
+    cpus: Vec<u32>,
 
     /// Measure other allocators in the same run, interleaved: all, or these, with commas between them
     #[arg(long, num_args = 0..=1, require_equals = true, value_delimiter = ',', value_name = "NAMES")]
-    pub rivals: Option<Vec<String>>,
+    rivals: Option<Vec<String>>,
 
     /// Measure each allocator also beside N threads that keep a processor busy, interleaved
     #[arg(long, value_name = "N", value_parser = count)]
-    pub busy: Option<u32>,
+    busy: Option<u32>,
 
     /// Measure compact metadata, too: two bits for each frame instead of a word
     #[arg(long)]
-    pub compact: bool,
+    compact: bool,
 
     /// Measurements of each allocator
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
-    pub samples: u32,
+    samples: u32,
 
     /// The allocator's configuration: key=value pairs with commas between them
     #[arg(long, value_name = "CONFIG")]
-    pub config: Option<String>,
+    config: Option<String>,
 
     /// Memory that each allocator manages in the timed workloads, in MiB or as 4G [default: 1024]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 64, 1 << 20))]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
 
     #[command(flatten)]
     seed: Seed,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 /// Runs the workloads on this allocator, and on others if asked for, interleaved.
@@ -139,10 +138,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if many > cpus_here() {
         part.note(crowded(many));
     }
-    if part.metrics.is_empty() {
-        return ended;
-    }
-    reporter.finish(&session.document("bench").with(part), Style::Framewright).and(ended)
+    reporter.end(session.document("bench"), part, ended)
 }
 
 /// The allocators to measure; each twice, if also beside busy threads.

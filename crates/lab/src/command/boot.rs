@@ -20,39 +20,38 @@ Examples:
 pub struct Args {
     /// A machine: a name, an alias, or a TOML file
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["map", "root"])]
-    pub machine: Option<String>,
+    machine: Option<String>,
 
     /// A memory map: a kernel log with BIOS-e820 lines, or lines such as 0x0-0x9fbff usable
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
-    pub map: Option<PathBuf>,
+    map: Option<PathBuf>,
 
     /// Root of the Linux system to read /proc and /sys from [default: /]
     #[arg(long, value_name = "DIR")]
-    pub root: Option<PathBuf>,
+    root: Option<PathBuf>,
 
     /// An ACPI SRAT, binary: which memory and CPUs belong to which node
     #[arg(long, value_name = "FILE", conflicts_with = "machine")]
-    pub srat: Option<PathBuf>,
+    srat: Option<PathBuf>,
 
     /// Number of CPUs, if the map does not tell
     #[arg(long, value_name = "N", conflicts_with = "machine", value_parser = |text: &str| whole(text, 1_u16, 8192))]
-    pub cpus: Option<u16>,
+    cpus: Option<u16>,
 
     /// The allocator's configuration: key=value pairs with commas between them
     #[arg(long, value_name = "CONFIG", default_value = "preset=linux_v5_4")]
-    pub config: String,
+    config: String,
 
     /// Threads that initialise the memory map [default: this machine's CPUs]
     #[arg(long, value_name = "N", conflicts_with = "lazy", value_parser = |text: &str| whole(text, 1_u16, 1024))]
-    pub threads: Option<u16>,
+    threads: Option<u16>,
 
     /// Initialise nothing beyond the early part before it is needed
     #[arg(long)]
-    pub lazy: bool,
+    lazy: bool,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 /// Boots, and prints the log; in other formats, the results.

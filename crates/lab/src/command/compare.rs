@@ -93,15 +93,15 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         sort_metrics(&mut document, sort);
     }
     add_means(&mut document);
-    let (heading, width) = (heading(&document), session.terminal.width);
+    let (heading, terminal) = (heading(&document), &session.terminal);
     let heading: String = match session.format {
         Format::Table => {
-            heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect()
+            heading.lines().map(|line| paragraph(line, terminal.width, "  ", Tone::Plain, terminal)).collect()
         }
         Format::Markdown if !heading.is_empty() => markdown_lines(heading.lines()) + "\n",
         _ => String::new(),
     };
-    let shown = session.terminal.print(&heading);
+    let shown = terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
     judge(&document, args.fail_over, shown)
 }

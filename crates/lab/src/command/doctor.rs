@@ -5,7 +5,7 @@ mod watch;
 
 use crate::command::record::seconds;
 use crate::command::*;
-use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
+use crate::doctor::{Finding, Root, Severity, State, Zone, examine, joined};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,7 +85,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return interval::follow(&root, every, args.count, session);
     }
     let earlier = earlier(args, &root)?;
-    let (state, findings) = examine_since(&root, earlier.as_ref())?;
+    let (state, findings) = examine(&root, earlier.as_ref())?;
     if let (Some(path), Some(earlier)) = (&args.since, &earlier)
         && !earlier.may_precede(&state)
     {
@@ -194,7 +194,7 @@ fn rates(before: &State, after: &State, seconds: f64) -> Vec<Rate> {
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {
     let heading = format!("Linux {} at {}, {} CPUs", state.release, root.display(), state.online);
-    let mut out = wrapped(&heading, terminal.width, "  ").join("\n") + "\n\n";
+    let mut out = paragraph(&heading, terminal.width, "  ", Tone::Plain, terminal) + "\n";
     out += &zones(state).render(Format::Table, terminal);
     out.push('\n');
     if findings.is_empty() {

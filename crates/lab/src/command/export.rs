@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use framewright_trace::trace::{Event, EventKind};
 
 use crate::command::*;
-use crate::profile::{Ended, follow, free_kind, type_name};
+use crate::profile::{Ended, follow, type_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -165,10 +165,8 @@ fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
 
 /// Calls `each` with every burst and its CPU.
 fn bursts(trace: &Trace, mut each: impl FnMut(u16, &Burst) -> io::Result<()>) -> io::Result<()> {
-    let free = free_kind(trace);
     let mut open: BTreeMap<u16, Burst> = BTreeMap::new();
-    for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc || event.kind == free)
-    {
+    for event in trace.allocations_and_frees() {
         let &Event { pid, comm, time_ns, .. } = event;
         let new = || Burst { pid, comm, start: time_ns, end: time_ns, allocations: 0, frees: 0, pages: 0 };
         let burst = open.entry(event.cpu).or_insert_with(new);

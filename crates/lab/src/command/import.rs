@@ -22,11 +22,11 @@ the trace was to go, if it is killed.";
 pub struct Args {
     /// perf.data, the text of `perf script`, or the folder of a killed recording; - is standard input
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    file: PathBuf,
 
     /// File of the trace, as Parquet
     #[arg(short, long, value_name = "TRACE")]
-    pub output: PathBuf,
+    output: PathBuf,
 }
 
 /// Imports a file whole, or says where it breaks and writes nothing.

@@ -39,43 +39,43 @@ DuckDB, Polars and pandas can open the trace.";
 pub struct Args {
     /// File of the trace, as Parquet
     #[arg(short, long, default_value = "trace.parquet", value_name = "TRACE")]
-    pub output: PathBuf,
+    output: PathBuf,
 
     /// End the command and its children after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub duration: Option<Duration>,
+    duration: Option<Duration>,
 
     /// Run the command as this user [default: the user who invoked sudo, else the current user]
     #[arg(long, value_name = "NAME", value_parser = User::find)]
-    pub user: Option<User>,
+    user: Option<User>,
 
     /// Other events to record: sets, GROUP/ or GROUP/NAME
     #[arg(long, value_name = "SETS", value_delimiter = ',', default_value = "fallbacks")]
-    pub events: Vec<String>,
+    events: Vec<String>,
 
     /// Record the whole machine
     #[arg(short = 'a', long, conflicts_with_all = ["pid", "cgroup"])]
-    pub all: bool,
+    all: bool,
 
     /// Record a running process and what it starts, instead of a command
     #[arg(short, long, value_name = "PID", value_parser = count, conflicts_with_all = ["cgroup", "command"])]
-    pub pid: Option<u32>,
+    pid: Option<u32>,
 
     /// Record the processes of a control group, such as /sys/fs/cgroup/system.slice
     #[arg(long, value_name = "FOLDER")]
-    pub cgroup: Option<PathBuf>,
+    cgroup: Option<PathBuf>,
 
     /// Stop recording at this size; the command keeps running
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = |text: &str| whole(text, 1_u64, 1 << 24))]
-    pub max_size: u64,
+    max_size: u64,
 
     /// File of the summary [default: standard error]
     #[arg(long, value_name = "FILE")]
-    pub summary: Option<PathBuf>,
+    summary: Option<PathBuf>,
 
     /// The command to record, after --
     #[arg(last = true, num_args = 1.., value_name = "COMMAND", required_unless_present_any = ["all", "pid", "cgroup"])]
-    pub command: Vec<OsString>,
+    command: Vec<OsString>,
 }
 
 pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {

@@ -30,44 +30,43 @@ linux_v6_16.";
 pub struct Args {
     /// A trace that was recorded or imported
     #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    trace: PathBuf,
 
     /// Configuration of the baseline [default: the preset nearest to the trace's kernel]
     #[arg(long, value_name = "CONFIG")]
-    pub base: Option<String>,
+    base: Option<String>,
 
     /// Settings that another configuration changes in the baseline; may be given again [default: preset=framewright]
     #[arg(long, value_name = "CONFIG")]
-    pub new: Vec<String>,
+    new: Vec<String>,
 
     /// Threads to replay on; the traced CPUs are shared out to them [default: this machine's CPUs]
     #[arg(long, value_name = "N", value_parser = count)]
-    pub threads: Option<u32>,
+    threads: Option<u32>,
 
     /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3
     /// times what the trace uses]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
 
     /// Simulate the replay on this machine instead: a name, an alias, or a TOML file
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["threads", "memory"])]
-    pub machine: Option<String>,
+    machine: Option<String>,
 
     /// Copies that run together on the simulated machine, each from another place in the trace [default: 1]
     #[arg(long, value_name = "N", requires = "machine", conflicts_with_all = ["threads", "memory"],
           value_parser = count)]
-    pub copies: Option<u32>,
+    copies: Option<u32>,
 
     /// Measurements of each configuration, interleaved, or models of the simulated machine
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
-    pub samples: u32,
+    samples: u32,
 
     #[command(flatten)]
     seed: Seed,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 /// Replays a trace under the baseline and every other configuration.
@@ -98,7 +97,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         modelled.simulate(&setups, args.samples, &mut part, &progress)?;
         let ended = ended(&part, args.samples, progress);
         let document = session.document(format!("replay {} on {}", args.trace.display(), machine.name));
-        return finish(reporter, document, part, ended);
+        return reporter.end(document, part, ended);
     }
     let mut replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
     if args.memory.is_none() {
@@ -115,21 +114,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     replay.age(&setups, &ageing, &mut part, &progress)?;
     noise.after(&mut part);
     let ended = ended(&part, args.samples, progress);
-    finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
+    reporter.end(session.document(format!("replay {}", args.trace.display())), part, ended)
 }
 
 /// An error with the number of samples, if Ctrl-C ended the work.
 pub(super) fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
     let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
     progress.ended(done, samples as usize, "samples")
-}
-
-/// Shows and saves what was done.
-fn finish(reporter: Reporter<'_>, document: Document, part: Part, ended: Result<()>) -> Result<()> {
-    if part.metrics.is_empty() {
-        return ended;
-    }
-    reporter.finish(&document.with(part), Style::Framewright).and(ended)
 }
 
 /// Names the columns, the trace, and settings that do nothing here.

@@ -36,52 +36,51 @@ parts can run, `framewright settings` what its variants can set.";
 pub struct Args {
     /// A study, a TOML file of your own, or all; without it, studies are listed
     #[arg(value_name = "STUDY")]
-    pub study: Option<String>,
+    study: Option<String>,
 
     /// Only this part of the study
     #[arg(long, value_name = "PART", requires = "study")]
-    pub part: Option<String>,
+    part: Option<String>,
 
     /// Only results of this kind
     #[arg(long, value_name = "KIND", requires = "study")]
-    pub kind: Option<Kind>,
+    kind: Option<Kind>,
 
     /// Machine of derived and simulated parts, instead of the study's: a name or a TOML file
     #[arg(long, value_name = "MACHINE", requires = "study")]
-    pub machine: Option<String>,
+    machine: Option<String>,
 
     /// Measurements of each variant, interleaved, and models of each simulated machine
     #[arg(long, value_name = "N", value_parser = count, requires = "study")]
-    pub samples: Option<u32>,
+    samples: Option<u32>,
 
     /// Fewer measurements, fewer models, shorter simulated runs
     #[arg(long, requires = "study")]
-    pub quick: bool,
+    quick: bool,
 
     /// Memory map size for the init parts, in GiB or as 1T [default: 32; 8 with --quick]
     #[arg(long, value_name = "GIB", value_parser = |text: &str| gib(text, 2, 1024), requires = "study")]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
 
     /// Memory of the files parts, and what they write, in multiples of the study's own [default: 1]
     #[arg(long, value_name = "FACTOR", value_parser = scale, requires = "study")]
-    pub scale: Option<f64>,
+    scale: Option<f64>,
 
     /// Print the tables of every part also for `all`
     #[arg(long, requires = "study")]
-    pub details: bool,
+    details: bool,
 
     /// Run a simulated part once per variant and write each virtual CPU's timeline, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", requires = "part",
           conflicts_with_all = ["kind", "samples", "quick", "memory", "scale", "details", "style", "output", "html",
                                 "plot", "all_statistics"])]
-    pub trace: Option<PathBuf>,
+    trace: Option<PathBuf>,
 
     #[command(flatten)]
     seed: Seed,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 /// Runs a study or all of them, and shows a table and a plot of each part.
@@ -265,7 +264,6 @@ impl Options<'_> {
             scale: args.scale.unwrap_or(1.0),
             memory_gib: args.memory.unwrap_or(if args.quick { 8 } else { 32 }),
             seed: args.seed.seed,
-            trace: None,
         }
     }
 }
@@ -380,14 +378,11 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
     if document.results.len() > 1 && !summary.is_empty() {
         if let Some(busy) = document.results.iter().rev().find_map(|part| part.conditions.get(BUSY)) {
             let text = format!("\nNoise: {busy}: quiet the machine before you trust what was measured here.");
-            for line in wrapped(&text, Some(terminal.columns()), "  ") {
-                terminal.print(&format!("{}\n", terminal.paint(&line, Tone::Worse)))?;
-            }
+            terminal.print(&paragraph(&text, Some(terminal.columns()), "  ", Tone::Worse, terminal))?;
         }
         terminal.print(&format!("\n{summary}"))?;
-        for line in wrapped(&marks(shown.machine), Some(terminal.columns()), "") {
-            terminal.print(&format!("{line}\n"))?;
-        }
+        let marks = marks(shown.machine);
+        terminal.print(&paragraph(&marks, Some(terminal.columns()), "", Tone::Plain, terminal))?;
     }
     for skipped in ended.map_or(&[][..], |ended| &ended.skipped) {
         terminal.print(&format!("{skipped}.\n"))?;

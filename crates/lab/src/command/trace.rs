@@ -19,8 +19,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub what: What,
+    what: What,
 }
 
 /// Ways to show a trace.
@@ -38,16 +37,16 @@ pub enum What {
 pub struct SummaryArgs {
     /// A trace that was recorded or imported
     #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    trace: PathBuf,
 
     /// Configuration of the replay, as key=value pairs with commas between them [default: the preset nearest to the
     /// trace's kernel]
     #[arg(long, value_name = "CONFIG")]
-    pub config: Option<String>,
+    config: Option<String>,
 
     /// Most thread names to show
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = |text: &str| whole(text, 0, u32::MAX))]
-    pub top: u32,
+    top: u32,
 }
 
 /// Shows the contents of a trace, or writes it for other tools.

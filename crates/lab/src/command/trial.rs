@@ -30,35 +30,34 @@ If `replay` knows the setting, this run is recorded and the prediction shown.";
 pub struct Args {
     /// A sysctl to try, or transparent_hugepage; can be given several times
     #[arg(long, value_name = "NAME=VALUE", required = true)]
-    pub set: Vec<String>,
+    set: Vec<String>,
 
     /// Rounds; in each, a run under both settings is counted
     // Of nine pairs, the interval leaves out the lowest and the highest: one disturbed run does not hide an effect.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = count)]
-    pub rounds: u32,
+    rounds: u32,
 
     /// Shell command to run before each run, as root; it is not measured
     #[arg(long, value_name = "COMMAND")]
-    pub prepare: Option<String>,
+    prepare: Option<String>,
 
     /// Show no prediction of replay, and record nothing
     #[arg(long)]
-    pub no_prediction: bool,
+    no_prediction: bool,
 
     /// Root of the kernel's /proc/sys, /sys and /run, for tests
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
-    pub root: PathBuf,
+    root: PathBuf,
 
     /// The command to run, after --
     #[arg(last = true, num_args = 1.., required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    command: Vec<OsString>,
 
     #[command(flatten)]
     seed: Seed,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 /// Runs a command under two settings and compares time and memory of its runs.
@@ -103,10 +102,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     drop(held);
     noise.after(&mut part);
     let ended = ended.and_then(|()| replay::ended(&part, args.rounds, progress));
-    if part.metrics.is_empty() {
-        return ended;
-    }
-    reporter.finish(&session.document("try").with(part), Style::Framewright).and(ended)
+    reporter.end(session.document("try"), part, ended)
 }
 
 /// The prediction of `replay` for this change, in a sentence, or the reason why there is none.

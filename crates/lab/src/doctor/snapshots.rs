@@ -14,7 +14,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots"
 fn read(name: &str) -> (State, Vec<Finding>) {
     let path = PathBuf::from(FOLDER).join(format!("{name}.tar.gz"));
     let root = Root::open(&path).unwrap_or_else(|error| panic!("{error}"));
-    examine(&root).unwrap_or_else(|error| panic!("{name}: {error}"))
+    examine(&root, None).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// A finding by id, severity, zone, and some of what was read.

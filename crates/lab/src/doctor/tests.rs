@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Root, Severity, State, examine, examine_since};
+use super::{Finding, Root, Severity, State, examine};
 
 /// A virtual machine with two CPUs and 21 GiB under Linux 6.18, as its files were.
 const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-6.18-vm2");
@@ -37,7 +37,7 @@ impl Copy {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        examine(&Root::open(&self.0).expect("a folder")).expect("it can be read").1
+        examine(&Root::open(&self.0).expect("a folder"), None).expect("it can be read").1
     }
 
     fn find(&self, id: &str) -> Finding {
@@ -73,7 +73,8 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_real_system_is_read_whole_and_its_lists_are_as_the_rules_say() {
-    let (state, findings) = examine(&Root::open(Path::new(REAL)).expect("a folder")).expect("it can be read");
+    let (state, findings) =
+        examine(&Root::open(Path::new(REAL)).expect("a folder"), None).expect("it can be read");
     assert_eq!(
         state.zones.iter().map(|zone| zone.name.as_str()).collect::<Vec<_>>(),
         ["DMA", "DMA32", "Normal"]
@@ -286,14 +287,14 @@ fn an_old_incident_is_no_warning() {
             .unwrap_or_else(|| panic!("{id} in {findings:?}"));
         (found.severity, found.read.clone())
     };
-    let (_, quiet) = examine_since(&root, Some(&before)).expect("it can be read");
+    let (_, quiet) = examine(&root, Some(&before)).expect("it can be read");
     for id in ["compaction-failing", "allocation-stalls", "oom-kills"] {
         let (severity, read) = severities(&quiet, id);
         assert_eq!(severity, Severity::Info, "{id}");
         assert!(read.contains("since boot") && read.ends_with("not in the last 60 s"), "{read}");
     }
     copy.write("proc/vmstat", &old.replace("allocstall_normal 500", "allocstall_normal 900"));
-    let (_, now) = examine_since(&root, Some(&before)).expect("it can be read");
+    let (_, now) = examine(&root, Some(&before)).expect("it can be read");
     let (severity, read) = severities(&now, "allocation-stalls");
     assert!(
         severity == Severity::Warning
@@ -309,7 +310,7 @@ fn an_old_incident_is_no_warning() {
 #[test]
 fn memory_under_initialisation_is_not_lost() {
     let copy = Copy::new("deferred");
-    let (state, _) = examine(&Root::open(&copy.0).expect("a folder")).expect("it can be read");
+    let (state, _) = examine(&Root::open(&copy.0).expect("a folder"), None).expect("it can be read");
     let (missing, managed) =
         (state.zones[2].present - 100_000, state.zones.iter().map(|zone| zone.managed).sum::<u64>());
     let left = managed - state.zones[2].managed + 100_000;
@@ -399,7 +400,7 @@ fn groups_are_found(copy: &Copy, expected: &[(Severity, String)]) {
     let saved = copy.0.join("saved.tar");
     fs::write(&saved, root.archive().expect("it has zoneinfo")).expect("written");
     assert_eq!(
-        of_groups(examine(&Root::open(&saved).expect("an archive")).expect("it can be read").1),
+        of_groups(examine(&Root::open(&saved).expect("an archive"), None).expect("it can be read").1),
         expected
     );
 }
@@ -451,7 +452,7 @@ fn an_archive_that_ends_between_two_files_is_not_taken_for_whole() {
 
 #[test]
 fn files_that_are_missing_or_damaged_are_no_panic() {
-    let error = examine(&Root::open(Path::new("/nonexistent")).expect("not a file"))
+    let error = examine(&Root::open(Path::new("/nonexistent")).expect("not a file"), None)
         .expect_err("there is none")
         .to_string();
     assert!(error.starts_with("cannot read /nonexistent/proc/zoneinfo"), "{error}");
@@ -465,7 +466,7 @@ fn files_that_are_missing_or_damaged_are_no_panic() {
     let whole = fs::read(copy.0.join("proc/zoneinfo")).expect("there");
     for length in (0..whole.len()).step_by(97) {
         fs::write(copy.0.join("proc/zoneinfo"), &whole[..length]).expect("written");
-        let _ = examine(&Root::open(&copy.0).expect("a folder"));
+        let _ = examine(&Root::open(&copy.0).expect("a folder"), None);
     }
     for wrong in [
         "",
@@ -475,7 +476,7 @@ fn files_that_are_missing_or_damaged_are_no_panic() {
         "Node 0, zone Normal\n cpu: x\n",
     ] {
         fs::write(copy.0.join("proc/zoneinfo"), wrong).expect("written");
-        let error = examine(&Root::open(&copy.0).expect("a folder")).expect_err("refused").to_string();
+        let error = examine(&Root::open(&copy.0).expect("a folder"), None).expect_err("refused").to_string();
         assert!(error.contains("proc/zoneinfo:"), "{error}");
     }
 }
@@ -498,10 +499,10 @@ fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
         .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"), "./linux-6.18-vm2"])
         .status();
     assert!(tar.expect("tar can be run").success());
-    let (state, findings) = examine(&folder).expect("it can be read");
+    let (state, findings) = examine(&folder, None).expect("it can be read");
     for path in [plain, packed, by_tar] {
         let root = Root::open(&path).unwrap_or_else(|error| panic!("{error}"));
-        let (again, found) = examine(&root).expect("it can be read");
+        let (again, found) = examine(&root, None).expect("it can be read");
         assert_eq!(found, findings, "{}", path.display());
         assert_eq!(
             (again.zones, again.vmstat, again.sysctl),

@@ -65,7 +65,7 @@ const SHARE: [u32; 2] = [4, 5];
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let order = order(part).get();
     let frames = if run.quick { QUICK.max(BLOCKS << order) } else { FRAMES };
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let available = cpus_here();
     let threads = match WORKLOAD.value(part, "threads") {
         0 => (0..).map(|n| 1 << n).take_while(|&n| n <= available).collect(),
         threads => vec![threads],

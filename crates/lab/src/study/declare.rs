@@ -25,7 +25,7 @@ pub(crate) use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_C
 pub(crate) use crate::settings::Settings;
 pub(crate) use crate::simulate::allocator::{allocator, main_zone, zone_sizing};
 pub(crate) use crate::simulate::samples::{Interval, add_moved, close_models, close_simulated, note_models};
-pub(crate) use crate::simulate::{doubled, in_parallel, model_errors, sampled_models, strata};
+pub(crate) use crate::simulate::{cpus_here, doubled, in_parallel, model_errors, sampled_models, strata};
 
 pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
 

@@ -94,14 +94,6 @@ impl Priors {
         draws
     }
 
-    /// What a prior with a median says of a value: how many of its spreads lie between the median and that.
-    fn spreads(&self, name: &str) -> Result<(f64, f64)> {
-        match self.0.get(name) {
-            Some(Prior::LogNormal { median, spread, .. }) => Ok((*median, *spread)),
-            _ => Err(Error::failed(format_args!("no prior with a median says {name}"))),
-        }
-    }
-
     /// Looks for the value of an unknown at which `off` is 0: the logarithm of a figure over what was published, which
     /// grows with the unknown. At most `tries`. Returns what the last try brought along, and the logarithm of how
     /// likely the value is.
@@ -114,7 +106,9 @@ impl Priors {
         tries: usize,
         mut off: impl FnMut(f64) -> Result<(f64, T)>,
     ) -> Result<(T, f64)> {
-        let (median, spread) = self.spreads(name)?;
+        let Some(Prior::LogNormal { median, spread, .. }) = self.0.get(name) else {
+            return Err(Error::failed(format_args!("no prior with a median says {name}")));
+        };
         // As multiples of the spread, from the median.
         let value = |at: f64| median * (at * spread).exp();
         let mut slope: f64 = 1.5 * spread;

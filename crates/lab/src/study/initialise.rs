@@ -164,7 +164,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let variants = configured(plan, &Settings::default())?;
     let mut rig = Rig::new(memory(gib, fragmented)?)?;
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = cpus_here();
     let counts: Vec<usize> = doubled(most as u16).map(usize::from).collect();
     let fresh = if fragmented { 0 } else { run.samples.min(FRESH_SAMPLES) };
     let steps = variants.len() * (run.samples as usize * counts.len() + fresh as usize);

@@ -3,7 +3,6 @@
 
 use framewright_subject::load::{Load, Pair, Sample};
 use framewright_subject::modelled::modelled;
-use framewright_trace::trace::Trace;
 use framewright_workload::probe;
 use framewright_workload::replay::Recorded;
 
@@ -114,9 +113,8 @@ fn recorded(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Recorded> {
     if WORKLOAD.text(part, "load") == "bulk" {
         return Ok(Recorded::default());
     }
-    let (trace, _) = trace(plan, part, run)?;
-    let trace: &Trace = &trace;
-    Ok(Recorded::new(trace, EVENTS[usize::from(run.quick)]))
+    let (trace, _) = trace(plan, part)?;
+    Ok(Recorded::new(&trace, EVENTS[usize::from(run.quick)]))
 }
 
 /// Runs the part on this machine's threads.
@@ -125,7 +123,7 @@ fn recorded(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Recorded> {
 /// A setting or a trace that does not exist, or no memory.
 fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let recorded = recorded(plan, part, run)?;
-    let loads = loads(part, &recorded, std::thread::available_parallelism().map_or(1, usize::from));
+    let loads = loads(part, &recorded, cpus_here());
     let combinations = part.combinations();
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     let steps = combinations.len() * loads.len() * plan.variants().count() * run.samples as usize;
@@ -141,20 +139,17 @@ fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         }
     }
     let cpus = probe::allowed_cpus();
-    for round in 0..u64::from(run.samples) {
-        for turn in 0..all.len() {
-            let (variant, parameters, pair, load) = &all[(round as usize + turn) % all.len()];
-            let used = &cpus[..load.cpus().min(cpus.len())];
-            let before = placed(used, parameters);
-            add(&pair.sample(load, round), &mut result, variant, parameters, [1.0, 0.0]);
-            let after = placed(used, parameters);
-            for (name, before) in before {
-                if let Some((_, after)) = after.iter().find(|(known, _)| *known == name) {
-                    result.figure(name).sample(variant, f64::midpoint(before, *after));
-                }
+    for (round, (variant, parameters, pair, load)) in in_turn(run.samples, &all) {
+        let used = &cpus[..load.cpus().min(cpus.len())];
+        let before = placed(used, parameters);
+        add(&pair.sample(load, round), &mut result, variant, parameters, [1.0, 0.0]);
+        let after = placed(used, parameters);
+        for (name, before) in before {
+            if let Some((_, after)) = after.iter().find(|(known, _)| *known == name) {
+                result.figure(name).sample(variant, f64::midpoint(before, *after));
             }
-            progress.step(variant);
         }
+        progress.step(variant);
     }
     keep_declared(part, &mut result, &[TRANSFER, WIDE]);
     Ok(result)

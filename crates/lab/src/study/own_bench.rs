@@ -93,7 +93,7 @@ fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> Result
 /// # Errors
 /// No memory.
 pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    let here = cpus_here();
     let cases = cases(part, here);
     let mut runners = vec![runner(VARIANT, Setup::default().config)];
     let scale = scale(&cases, run, Kind::Measured);

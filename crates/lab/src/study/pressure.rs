@@ -149,7 +149,7 @@ impl Work {
         let mib = (WORKLOAD.value::<f64>(part, "memory_mib") * run.scale).max(least);
         let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        let cpus = cpus_here() as u32;
         let tasks = WORKLOAD.value::<u32>(part, "tasks").clamp(1, 2 * cpus);
         let program = program_of(part, run, memory, tasks);
         Self { program, memory, storage_mbps: WORKLOAD.value(part, "storage_mbps"), node1_share }

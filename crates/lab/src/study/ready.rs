@@ -37,7 +37,7 @@ const SAMPLES: u32 = FEW_MEASURED as u32;
 /// # Errors
 /// No memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+    let threads = cpus_here().min(2);
     let gib = run.memory_gib.min(TIB);
     enough_memory(gib)?;
     let (small, large, huge) = (memory(gib, false)?, memory(TIB, false)?, memory(16 * TIB, false)?);
@@ -48,16 +48,12 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         .variant(COMPACT)
         .seed(run.seed);
     let scale = TIB as f64 / gib as f64;
-    let mut touched = None;
-    for _ in 0..samples {
-        let (cold, used) = whole(&small, threads, None)?;
-        let mut used = used;
-        if touched.is_none() {
+    for round in 0..samples {
+        let (cold, mut used) = whole(&small, threads, None)?;
+        if round == 0 {
             used.fill(0xff);
         }
-        let (warm, used) = whole(&small, threads, Some(used))?;
-        touched = Some(());
-        drop(used);
+        let (warm, _) = whole(&small, threads, Some(used))?;
         let compact = [lazy(&small)?, lazy(&large)?, lazy(&huge)?];
         let mut add = |name: &str, struct64: Option<f64>, compact: f64| {
             let metric = result.figure(name);

@@ -49,8 +49,8 @@ const AGED: [&str; 4] = [
 /// # Errors
 /// A setting or a trace that does not exist, or a machine without a Normal zone.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (trace, id) = trace(plan, part, run)?;
+    let threads = cpus_here();
+    let (trace, id) = trace(plan, part)?;
     let replay = Replay::new(&trace, threads, None)?;
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     result.trace = Some(id);
@@ -82,10 +82,11 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 }
 
 /// The trace that a part names, relative to the study's file. `compile` is built in, and the default.
-pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
+pub(crate) fn trace(plan: &Plan, part: &Part) -> Result<(Cow<'static, Trace>, TraceId)> {
     let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
     let Some(name) = named else {
-        return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
+        let (trace, id) = shipped::compile()?;
+        return Ok((Cow::Borrowed(trace), id.clone()));
     };
     let path = plan.folder().unwrap_or(Path::new("")).join(name);
     let (trace, id) = shipped::read(&path)?;

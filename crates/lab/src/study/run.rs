@@ -6,13 +6,11 @@ use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
-use framewright_trace::trace::Trace;
 
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::shipped;
 use crate::simulate::in_parallel;
 use crate::study::{Metric, Part, Plan, Variant};
 
@@ -39,21 +37,6 @@ pub struct Run<'a> {
     pub memory_gib: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// A trace in place of the recorded compile that comes with the command.
-    pub trace: Option<&'a Trace>,
-}
-
-impl<'a> Run<'a> {
-    /// The recorded compile, which is decoded when it is first asked for.
-    ///
-    /// # Errors
-    /// As [`shipped::compile`].
-    pub fn compile(&self) -> Result<&'a Trace> {
-        match self.trace {
-            Some(trace) => Ok(trace),
-            None => Ok(&shipped::compile()?.0),
-        }
-    }
 }
 
 /// One variant under one combination of varied settings.
@@ -184,7 +167,6 @@ mod tests {
                 scale: 1.0,
                 memory_gib: 64,
                 seed: 1,
-                trace: None,
             }
         }
     }

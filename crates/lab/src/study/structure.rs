@@ -3,7 +3,7 @@
 //! That is arithmetic: the allocator's own rule for each zone. The tests boot every machine's memory map, and read the
 //! same sizes off the lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::study::declare::*;
 
@@ -32,9 +32,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         variants.iter().map(|variant| (variant, breakdown(machine, &variant.setup))).collect();
     let mut result = result_part(plan, part, Kind::Derived, &machine.name, 0);
     // Every size that occurs anywhere, smallest first; a variant that has none of a size has 0.
-    let sizes: BTreeMap<(u32, u32), ()> =
-        counted.iter().flat_map(|(_, lists)| lists.keys().map(|&key| (key, ()))).collect();
-    for &(batch, high) in sizes.keys() {
+    let sizes: BTreeSet<(u32, u32)> = counted.iter().flat_map(|(_, lists)| lists.keys().copied()).collect();
+    for (batch, high) in sizes {
         let name = format!("lists[batch={batch},high={high}]");
         let mut metric = result.figure(name);
         for (variant, lists) in &counted {

@@ -9,7 +9,7 @@ use framewright_report::host::Host;
 use framewright_report::result::{Better, Document, Kind, Part};
 use framewright_trace::trace::Trace;
 
-use crate::{Scratch, TRACE, framewright, run, short_traces, text};
+use crate::{EVENT, Scratch, TRACE, framewright, run, short_traces, text};
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -219,8 +219,7 @@ fn a_wrong_file_is_not_read_to_its_end() {
     let [zeros, framed, json] =
         [long("zeros", "", ""), long("framed", "PAR1", "PAR1"), long("json", "{\"framewright\":", "")];
     // A right head: events, and a header of `perf.data`.
-    let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
-    let [events, recorded] = [long("events", &event.repeat(100), ""), long("recorded", "PERFILE2", "")];
+    let [events, recorded] = [long("events", &EVENT.repeat(100), ""), long("recorded", "PERFILE2", "")];
     let parquet = "at byte 0: no Parquet file: does not begin with PAR1";
     let text = "not text (byte 0 is 0)";
     let no_tar = "not a tar archive";

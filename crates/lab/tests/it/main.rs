@@ -14,10 +14,13 @@ mod shells;
 mod trial;
 mod work;
 
+use core::time::Duration;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
 
 use framewright_report::result::Document;
 use framewright_trace::trace::Trace;
@@ -26,6 +29,8 @@ use framewright_trace::trace::Trace;
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
 /// A whole machine, recorded with what its kernel's own lists did.
 const INSIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.parquet");
+/// An event as `perf script` prints it.
+const EVENT: &str = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
 
 /// The beginnings of [`TRACE`] and [`INSIDE`], for tests to which it does not matter what is in them: most of the time
 /// that a replay takes is the decoding of its trace.
@@ -85,9 +90,26 @@ fn signal(child: &Child, name: &str) {
 fn can_record() -> bool {
     let probe = run(&["record", "-o", "/dev/null", "--", "true"]);
     if !probe.status.success() {
-        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
+        skipped(&probe.stderr);
     }
     probe.status.success()
+}
+
+/// Says why nothing was recorded: how `record` ended.
+fn skipped(error: &[u8]) {
+    eprintln!("skipped: record, which says {}", String::from_utf8_lossy(error).trim());
+}
+
+/// Waits for the end of a child.
+fn wait_for(child: &mut Child, seconds: u64) {
+    let since = Instant::now();
+    while child.try_wait().expect("ours").is_none() {
+        if since.elapsed() > Duration::from_secs(seconds) {
+            child.kill().expect("ours");
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A folder of a test, removed at its end.

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
 
 use clap::CommandFactory as _;
 use framewright_lab::cli::Cli;
+use framewright_lab::simulate::in_parallel;
 use framewright_report::host::Host;
 use framewright_report::result::{Better, Document, Kind, Part};
 
-use crate::{Scratch, run, short_traces};
+use crate::{EVENT, Scratch, run, short_traces};
 
 /// The checks, a line each.
 const TABLE: &str = include_str!("options.txt");
@@ -77,8 +77,7 @@ impl Files {
                 .expect("written");
         }
         folder.file("MAP", "0x100000000 +4G usable\n");
-        let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
-        folder.file("SCRIPT", event);
+        folder.file("SCRIPT", EVENT);
         Self { folder, ran: Mutex::default(), roots: AtomicUsize::new(0) }
     }
 
@@ -180,24 +179,6 @@ impl Files {
     }
 }
 
-/// Does `work` for each number below `count`, on as many threads as there are CPUs.
-fn on_all_cpus(count: usize, work: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= count {
-                        break;
-                    }
-                    work(n);
-                }
-            });
-        }
-    });
-}
-
 #[test]
 fn every_option_of_every_command_acts_or_is_refused() {
     let (command, checks) = (Cli::command(), checks());
@@ -219,20 +200,16 @@ fn every_option_of_every_command_acts_or_is_refused() {
     }
     let files = Files::new("act");
     let can_record = crate::can_record();
-    let problems = Mutex::new(Vec::new());
-    on_all_cpus(checks.len(), |n| {
-        let check = &checks[n];
+    let problem = |check: &Check| {
         let named = (check.command.to_owned(), check.option.to_owned());
         assert!(known.contains(&named), "{} has no option {}", named.0, named.1);
         if check.command == "record" && !can_record {
-            return;
+            return None;
         }
-        if let Some(problem) = files.problem(check) {
-            let line = format!("{} {}: {}: {problem}", named.0, named.1, check.lines);
-            problems.lock().expect("no panic holds it").push(line);
-        }
-    });
-    let problems = problems.into_inner().expect("no panic held it");
+        let problem = files.problem(check)?;
+        Some(format!("{} {}: {}: {problem}", named.0, named.1, check.lines))
+    };
+    let problems: Vec<String> = in_parallel(&checks, problem, || ()).into_iter().flatten().collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -244,14 +221,15 @@ fn what_cannot_be_written_is_refused_before_the_work() {
     let writing = checks.iter().filter(|check| check.shows == "writes");
     let lines: Vec<&str> = writing.map(|check| check.lines).collect();
     assert!(lines.len() >= 20, "{lines:?}");
-    on_all_cpus(lines.len(), |n| {
-        let words = files.words(lines[n], "/nonexistent/out");
+    let refused = |line: &&str| {
+        let words = files.words(line, "/nonexistent/out");
         let output = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
         let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{}: {error}", lines[n]);
+        assert_eq!(output.status.code(), Some(1), "{line}: {error}");
         let expected = "framewright: cannot write /nonexistent/out: No such file or directory (os error 2); check the path\n";
-        assert_eq!((error.as_ref(), output.stdout.as_slice()), (expected, &b""[..]), "{}", lines[n]);
-    });
+        assert_eq!((error.as_ref(), output.stdout.as_slice()), (expected, &b""[..]), "{line}");
+    };
+    in_parallel(&lines, refused, || ());
 }
 
 #[test]
@@ -259,13 +237,13 @@ fn what_would_change_nothing_is_refused_and_leaves_nothing() {
     let files = Files::new("refused");
     let lines: Vec<&str> = TABLE.lines().filter_map(|line| line.strip_prefix("refused: ")).collect();
     assert!(lines.len() > 20, "{lines:?}");
-    on_all_cpus(lines.len(), |n| {
-        let line = lines[n];
+    let refused = |line: &&str| {
         let ran = files.run(line);
         let Ran { output, out } = ran.wait();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}: {error}");
         assert!(output.stdout.is_empty(), "{line}");
         assert!(!out.exists(), "{line} wrote something");
-    });
+    };
+    in_parallel(&lines, refused, || ());
 }

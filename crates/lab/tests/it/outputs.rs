@@ -16,7 +16,7 @@ use std::time::Instant;
 use framewright_report::result::{Basis, Document, Metric};
 use framewright_trace::trace::Trace;
 
-use crate::{can_record, framewright, short_traces, signal};
+use crate::{EVENT, can_record, framewright, short_traces, signal, skipped, wait_for};
 
 /// Set in the process that has mounts of its own.
 const INSIDE: &str = "FRAMEWRIGHT_MOUNTS";
@@ -214,14 +214,7 @@ fn a_study_whose_temporary_files_find_no_room_ends_with_one_line() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
-    let since = Instant::now();
-    while child.try_wait().expect("ours").is_none() {
-        if since.elapsed() > Duration::from_secs(300) {
-            child.kill().expect("ours");
-            panic!("it does not end");
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for(&mut child, 300);
     let output = child.wait_with_output().expect("ours");
     let error = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1), "{error}");
@@ -260,8 +253,7 @@ fn a_recording_that_does_not_fit_is_kept_elsewhere() {
     let output = record.env("TMPDIR", places.path("plain")).output().expect("it runs");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if error.contains("cannot record") {
-        eprintln!("skipped: record, which says {}", error.trim());
-        return;
+        return skipped(&output.stderr);
     }
     let kept = places.names("plain");
     assert_eq!((output.status.code(), kept.len()), (Some(1), 1), "{error}");
@@ -281,7 +273,7 @@ fn kept_what_it_had(output: Output, trace: &str) -> bool {
 fn stopped_early(output: Output, trace: &str, why: &str) -> bool {
     let error = String::from_utf8(output.stderr).expect("text");
     if error.contains("cannot record") {
-        eprintln!("skipped: record, which says {}", error.trim());
+        skipped(error.as_bytes());
         return false;
     }
     assert_eq!(output.status.code(), Some(1), "{error}");
@@ -354,8 +346,7 @@ fn inputs(places: &Places) -> (String, String) {
     let (result, script) = (places.path("result.json"), places.path("script.txt"));
     let output = framewright(&["study", "refill-check", "--part", "bad_block", "-o", &result]).output();
     assert!(output.expect("it runs").status.success());
-    let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
-    fs::write(&script, event).expect("written");
+    fs::write(&script, EVENT).expect("written");
     (result, script)
 }
 
@@ -449,11 +440,7 @@ fn signals_leave_nothing_half_written() {
             }
         }
         crate::signal(&child, signal);
-        let since = Instant::now();
-        while child.try_wait().expect("ours").is_none() {
-            assert!(since.elapsed() < Duration::from_secs(60), "SIG{signal} ends it");
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(&mut child, 60);
         assert!(places.names("plain").is_empty(), "SIG{signal}, {study}: {:?}", places.names("plain"));
         assert!(places.names("tmp").is_empty(), "SIG{signal}, {study}: {:?}", places.names("tmp"));
     }
@@ -575,9 +562,7 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     let tracing = || fs::read_to_string(format!("{instance}/tracing_on")).is_ok_and(|on| on.trim() == "1");
     if !until(&|| tracing()) {
         child.kill().expect("ours");
-        let said = child.wait_with_output().expect("ours").stderr;
-        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
-        return;
+        return skipped(&child.wait_with_output().expect("ours").stderr);
     }
     // Made after tracing is on.
     let recording = || {
@@ -630,9 +615,7 @@ fn a_recording_and_its_command_go_on_after_a_hangup_under_nohup() {
         .expect("nohup can be run");
     while !Path::new(&begun).exists() {
         if child.try_wait().expect("ours").is_some() {
-            let said = child.wait_with_output().expect("ours").stderr;
-            eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
-            return;
+            return skipped(&child.wait_with_output().expect("ours").stderr);
         }
         thread::sleep(Duration::from_millis(10));
     }

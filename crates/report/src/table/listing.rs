@@ -1,7 +1,7 @@
 //! Plain lists: rows of text under heads, in every format.
 
 use super::Format;
-use super::render::{columns, markdown_row, push_csv, wrapped};
+use super::render::{columns, markdown_row, paragraph, push_csv, wrapped};
 use crate::terminal::{Terminal, Tone};
 
 /// A list with a title and heads. A column of numbers is aligned right, any other left.
@@ -123,9 +123,7 @@ impl Listing {
     fn stacked(&self, rows: &[Vec<String>], terminal: &Terminal) -> String {
         let mut out = String::new();
         let mut push = |text: &str, indent: &str, tone: Tone| {
-            for line in wrapped(text, Some(terminal.columns()), indent) {
-                out += &format!("{}\n", terminal.paint(line.trim_end(), tone));
-            }
+            out += &paragraph(text, Some(terminal.columns()), indent, tone, terminal);
         };
         if !self.title.is_empty() {
             push(&self.title, "", Tone::Heading);

@@ -36,13 +36,9 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
             out.push('\n');
         }
         let table = if terminal.unicode { table.clone() } else { ascii(table.clone()) };
-        for line in wrapped(&table.title, terminal.width, "  ") {
-            push_line(&mut out, &terminal.paint(&line, Tone::Heading));
-        }
+        out += &paragraph(&table.title, terminal.width, "  ", Tone::Heading, terminal);
         for line in &table.about {
-            for line in wrapped(line, terminal.width, "  ") {
-                push_line(&mut out, &terminal.paint(&line, Tone::Dim));
-            }
+            out += &paragraph(line, terminal.width, "  ", Tone::Dim, terminal);
         }
         for block in table.blocks.iter().filter(|block| !block.rows.is_empty()) {
             out.push('\n');
@@ -52,9 +48,7 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
             out.push('\n');
         }
         for note in &table.notes {
-            for line in wrapped(note, Some(terminal.columns()), "  ") {
-                push_line(&mut out, &terminal.paint(&line, Tone::Dim));
-            }
+            out += &paragraph(note, Some(terminal.columns()), "  ", Tone::Dim, terminal);
         }
     }
     out
@@ -63,12 +57,9 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
 /// How to read the tables: each sentence once, on lines of its own.
 #[must_use]
 pub fn legend_text(tables: &[Table], terminal: &Terminal) -> String {
-    let mut out = String::new();
-    for sentence in legend(tables) {
-        for line in wrapped(&terminal.spell(sentence), Some(terminal.columns()), "  ") {
-            push_line(&mut out, &terminal.paint(&line, Tone::Dim));
-        }
-    }
+    let sentence =
+        |text: &str| paragraph(&terminal.spell(text), Some(terminal.columns()), "  ", Tone::Dim, terminal);
+    let out: String = legend(tables).into_iter().map(sentence).collect();
     if out.is_empty() { out } else { format!("\n{out}") }
 }
 
@@ -356,6 +347,12 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// `text` as lines of one colour, broken as [`wrapped`] does.
+pub fn paragraph(text: &str, width: Option<usize>, indent: &str, tone: Tone, terminal: &Terminal) -> String {
+    let lines = wrapped(text, width, indent);
+    lines.iter().map(|line| terminal.paint(line.trim_end(), tone) + "\n").collect()
 }
 
 /// Columns of a terminal that a text takes: everything printed here is one column a character.

@@ -126,14 +126,18 @@ fn boot() -> Document {
     Document::new("study parallel-init", host()).with(part)
 }
 
+fn fits(text: &str, width: usize) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= width, "wider than {width} columns: {line}");
+    }
+}
+
 /// How a document looks for a reader, on the two kinds of paper and in the three notations.
 fn all_formats(document: &Document, style: Style) -> String {
     let tables = tables(document, style, Options::default());
     let narrow = Terminal { width: Some(80), ..Terminal::plain() };
     let text = render(&tables, Format::Table, &narrow);
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than the terminal: {line}");
-    }
+    fits(&text, 80);
     let ascii = render(&tables, Format::Table, &Terminal { unicode: false, ..Terminal::plain() });
     assert!(ascii.is_ascii(), "{ascii}");
     let markdown = render(&tables, Format::Markdown, &Terminal::plain());
@@ -165,9 +169,7 @@ fn tables_and_plots_are_no_wider_than_the_terminal() {
         let terminal = Terminal { width: Some(width), ..Terminal::plain() };
         let tables = tables(&document, Style::Framewright, Options::default());
         let text = render(&tables, Format::Table, &terminal) + &crate::plot::document(&document, &terminal);
-        for line in text.lines() {
-            assert!(line.chars().count() <= width, "wider than {width} columns: {line}");
-        }
+        fits(&text, width);
     }
     // Bands of the baseline and a later column, which is wider than the second.
     let studies = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/studies.json");
@@ -176,9 +178,7 @@ fn tables_and_plots_are_no_wider_than_the_terminal() {
     assert!(!document.results.is_empty());
     let terminal = Terminal { width: Some(80), ..Terminal::plain() };
     let text = render(&tables(&document, Style::Framewright, Options::default()), Format::Table, &terminal);
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
-    }
+    fits(&text, 80);
     let terminal = Terminal { width: Some(40), ..Terminal::plain() };
     let text =
         render(&tables(&structure(), Style::Framewright, Options::default()), Format::Table, &terminal);
@@ -186,41 +186,24 @@ fn tables_and_plots_are_no_wider_than_the_terminal() {
 }
 
 #[test]
-fn framewright() {
-    insta::assert_snapshot!("framewright-measured", all_formats(&refill(), Style::Framewright));
-    insta::assert_snapshot!("framewright-simulated", all_formats(&kernbench(), Style::Framewright));
-    insta::assert_snapshot!("framewright-derived", all_formats(&structure(), Style::Framewright));
-}
-
-#[test]
-fn mmtests_2011() {
-    insta::assert_snapshot!("mmtests-2011", all_formats(&fsmark(), Style::Mmtests2011));
-}
-
-#[test]
-fn mmtests_2019() {
-    insta::assert_snapshot!("mmtests-2019-kernbench", all_formats(&kernbench(), Style::Mmtests2019));
-    insta::assert_snapshot!("mmtests-2019-refill", all_formats(&refill(), Style::Mmtests2019));
-    insta::assert_snapshot!("mmtests-2019-reclaim", all_formats(&fsmark(), Style::Mmtests2019));
-}
-
-#[test]
-fn mmtests_2024() {
-    insta::assert_snapshot!("mmtests-2024", all_formats(&refill(), Style::Mmtests2024));
-    let options = Options { all_statistics: true };
-    let tables = tables(&refill(), Style::Mmtests2024, options);
+fn every_style_is_as_it_was_read() {
+    for (name, document, style) in [
+        ("framewright-measured", refill(), Style::Framewright),
+        ("framewright-simulated", kernbench(), Style::Framewright),
+        ("framewright-derived", structure(), Style::Framewright),
+        ("mmtests-2011", fsmark(), Style::Mmtests2011),
+        ("mmtests-2019-kernbench", kernbench(), Style::Mmtests2019),
+        ("mmtests-2019-refill", refill(), Style::Mmtests2019),
+        ("mmtests-2019-reclaim", fsmark(), Style::Mmtests2019),
+        ("mmtests-2024", refill(), Style::Mmtests2024),
+        ("lkp", refill(), Style::Lkp),
+        ("lkp-durations", kernbench(), Style::Lkp),
+        ("deferred-init-2020", boot(), Style::DeferredInit2020),
+    ] {
+        insta::assert_snapshot!(name, all_formats(&document, style));
+    }
+    let tables = tables(&refill(), Style::Mmtests2024, Options { all_statistics: true });
     insta::assert_snapshot!("mmtests-2024-all", render(&tables, Format::Table, &Terminal::plain()));
-}
-
-#[test]
-fn lkp() {
-    insta::assert_snapshot!("lkp", all_formats(&refill(), Style::Lkp));
-    insta::assert_snapshot!("lkp-durations", all_formats(&kernbench(), Style::Lkp));
-}
-
-#[test]
-fn deferred_init_2020() {
-    insta::assert_snapshot!("deferred-init-2020", all_formats(&boot(), Style::DeferredInit2020));
 }
 
 /// A time that rounds to no millisecond has no speedup: that of 1 ms over it was `-inf%`.

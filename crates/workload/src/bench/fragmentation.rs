@@ -31,8 +31,12 @@ const ORDER_SHARES: [usize; 5] = [8, 4, 2, 1, 1];
 /// all frames. Most die young, some outlive the run.
 const LIFETIMES: [(usize, f64); 3] = [(5, 1.0 / 64.0), (2, 0.5), (1, 8.0)];
 
-/// See [`Workload::Fragmentation`](super::Workload::Fragmentation).
-pub(super) fn fragmentation<T: Target>(
+/// Measures fragmentation on allocators of `scale.fragmentation_frames`, one for each occupancy: see
+/// [`Workload::Fragmentation`](super::Workload::Fragmentation).
+///
+/// # Errors
+/// What `build(frames, cpus)` says.
+pub fn fragmentation<T: Target>(
     build: &mut impl FnMut(u64, usize) -> Result<T, String>,
     scale: &Scale,
 ) -> Result<Measurement, String> {

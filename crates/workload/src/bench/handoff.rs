@@ -77,44 +77,30 @@ fn allocate<C: TargetCpu>(
     sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
     count: u64,
 ) -> u64 {
-    of_known_order!(order, allocate_of(cpu, order, sender, count))
-}
-
-#[inline(always)]
-fn allocate_of<C: TargetCpu>(
-    cpu: &mut C,
-    order: u8,
-    sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
-    count: u64,
-) -> u64 {
-    let mut failures = 0;
-    for _ in 0..count {
-        let block = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
-        opaque(cpu);
-        failures += u64::from(block == NONE);
-        sender.send(block);
-    }
-    sender.send(END);
-    failures
+    of_known_order!(order, {
+        let mut failures = 0;
+        for _ in 0..count {
+            let block = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
+            opaque(cpu);
+            failures += u64::from(block == NONE);
+            sender.send(block);
+        }
+        sender.send(END);
+        failures
+    })
 }
 
 /// Receives and frees until the transfer ends.
 fn release<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>) {
-    of_known_order!(order, release_of(cpu, order, receiver));
-}
-
-#[inline(always)]
-fn release_of<C: TargetCpu>(
-    cpu: &mut C,
-    order: u8,
-    receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>,
-) {
-    loop {
-        match receiver.receive() {
-            END => return,
-            NONE => {}
-            block => cpu.free(block, order),
+    of_known_order!(
+        order,
+        loop {
+            match receiver.receive() {
+                END => return,
+                NONE => {}
+                block => cpu.free(block, order),
+            }
+            opaque(cpu);
         }
-        opaque(cpu);
-    }
+    );
 }

@@ -62,23 +62,20 @@ macro_rules! of_known_order {
 pub(super) use of_known_order;
 
 fn pairs<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
-    of_known_order!(order, pairs_of(cpu, order, count))
-}
-
-#[inline(always)]
-fn pairs_of<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
-    let mut failures = 0;
-    for _ in 0..count {
-        match cpu.alloc(order, Mobility::Movable) {
-            Some(block) => {
-                opaque(cpu);
-                cpu.free(block, order);
+    of_known_order!(order, {
+        let mut failures = 0;
+        for _ in 0..count {
+            match cpu.alloc(order, Mobility::Movable) {
+                Some(block) => {
+                    opaque(cpu);
+                    cpu.free(block, order);
+                }
+                None => failures += 1,
             }
-            None => failures += 1,
+            opaque(cpu);
         }
-        opaque(cpu);
-    }
-    failures
+        failures
+    })
 }
 
 /// See [`Workload::Bulk`](super::Workload::Bulk).
@@ -205,55 +202,46 @@ pub(super) fn filled<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
 
 /// Frees a random block of the list and allocates one in its place, `steps` times.
 fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
-    of_known_order!(order, replace_of(cpu, order, list, rng, steps))
-}
-
-#[inline(always)]
-fn replace_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
-    let mut failures = 0;
-    for _ in 0..steps {
-        let index = rng.index(list.len());
-        let slot = &mut list[index];
-        if *slot != NONE {
-            cpu.free(*slot, order);
+    of_known_order!(order, {
+        let mut failures = 0;
+        for _ in 0..steps {
+            let index = rng.index(list.len());
+            let slot = &mut list[index];
+            if *slot != NONE {
+                cpu.free(*slot, order);
+                opaque(cpu);
+            }
+            *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
+            failures += u64::from(*slot == NONE);
             opaque(cpu);
         }
-        *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
-        failures += u64::from(*slot == NONE);
-        opaque(cpu);
-    }
-    failures
+        failures
+    })
 }
 
 /// Fills the list with blocks; says how many could not be had.
 fn get<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
-    of_known_order!(order, get_of(cpu, order, list))
-}
-
-#[inline(always)]
-fn get_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
-    let mut failures = 0;
-    for slot in list {
-        *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
-        failures += u64::from(*slot == NONE);
-        opaque(cpu);
-    }
-    failures
+    of_known_order!(order, {
+        let mut failures = 0;
+        for slot in list {
+            *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
+            failures += u64::from(*slot == NONE);
+            opaque(cpu);
+        }
+        failures
+    })
 }
 
 /// Frees the blocks of the list, in its order.
 fn put<C: TargetCpu>(cpu: &mut C, order: u8, list: &[u64]) {
-    of_known_order!(order, put_of(cpu, order, list));
-}
-
-#[inline(always)]
-fn put_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &[u64]) {
-    for &block in list {
-        if block != NONE {
-            cpu.free(block, order);
-            opaque(cpu);
+    of_known_order!(order, {
+        for &block in list {
+            if block != NONE {
+                cpu.free(block, order);
+                opaque(cpu);
+            }
         }
-    }
+    });
 }
 
 /// Timed passes over a list of that many blocks, so that about `scale.operations` are timed.

@@ -38,8 +38,7 @@ impl Recorded {
         let mut recorded = Self::default();
         let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
         let mut frames = 0_u64;
-        let is_batched = trace.count(EventKind::PageFree) == 0;
-        let free = if is_batched { EventKind::PageFreeBatched } else { EventKind::PageFree };
+        let free = trace.free_kind();
         for event in trace.events.iter().take(events).filter(|event| event.order <= MAX_ORDER) {
             if event.kind == EventKind::PageAlloc {
                 let block = recorded.blocks as u32;

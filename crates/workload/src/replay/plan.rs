@@ -88,25 +88,6 @@ pub struct Counts {
     pub unknown_frames: u64,
     /// Frees and parts that run on another thread than their allocation.
     pub cross_thread_frees: u64,
-    /// Frees that are not in the trace, but whose frames are allocated again.
-    pub lost_frees: u64,
-    /// `mm_page_free` events of more frames than one known block, or of fewer than were left of one: done
-    /// piece by piece.
-    pub split_frees: u64,
-    /// `mm_page_free_batched` events that accompany a `mm_page_free`.
-    pub batched_frees: u64,
-    /// Events whose frame is no multiple of their size: left out.
-    pub misaligned: u64,
-    /// Allocations that failed on the traced machine: nothing to replay.
-    pub failed_when_traced: u64,
-    /// `mm_page_alloc_zone_locked` events: blocks that the traced kernel took from its buddy lists.
-    pub zone_locked: u64,
-    /// Their frames.
-    pub zone_locked_frames: u64,
-    /// `mm_page_pcpu_drain` events: blocks that went back from its per-CPU lists.
-    pub pcpu_drained: u64,
-    /// Their frames.
-    pub pcpu_drained_frames: u64,
     /// Frames in use after the last event.
     pub live_frames: u64,
     /// The most frames in use at any point of the trace, those from before the start included. A replay may
@@ -153,13 +134,13 @@ impl Plan {
                 after: Vec::new(),
                 partials: Vec::new(),
                 lifetimes: 0,
-                counts: Counts { failed_when_traced: trace.meta.failed_allocations, ..Counts::default() },
+                counts: Counts::default(),
             },
             page_cache,
             live: Live::default(),
             born: Vec::new(),
             partial_of: Vec::new(),
-            batched_is_free: trace.count(EventKind::PageFree) == 0,
+            free: trace.free_kind(),
             balance: Balance::default(),
         };
         for (position, event) in trace.events.iter().enumerate() {
@@ -226,41 +207,35 @@ struct Compiler {
     born: Vec<usize>,
     /// By lifetime: its index among the partials, once it has one.
     partial_of: Vec<Option<u32>>,
-    /// There is no other free.
-    batched_is_free: bool,
+    /// The kind of event that is a free.
+    free: EventKind,
     balance: Balance,
 }
 
 impl Compiler {
     fn event(&mut self, position: u32, event: &Event) {
         let at = At { position, thread: usize::from(event.cpu) % self.plan.threads.len() };
-        let frames = 1_u64 << event.order;
-        let counts = &mut self.plan.counts;
-        let aligned = event.pfn.is_multiple_of(frames);
+        // A frame that is no multiple of its block's size is of no block: left out.
+        if !event.pfn.is_multiple_of(1 << event.order) {
+            return;
+        }
         match event.kind {
-            EventKind::PageAllocZoneLocked => {
-                counts.zone_locked += 1;
-                counts.zone_locked_frames += frames;
-            }
-            EventKind::PagePcpuDrain => {
-                counts.pcpu_drained += 1;
-                counts.pcpu_drained_frames += frames;
-            }
-            EventKind::PageFreeBatched if !self.batched_is_free => counts.batched_frees += 1,
-            _ if !aligned => counts.misaligned += 1,
             EventKind::PageAlloc => self.alloc(at, event),
-            EventKind::PageFree | EventKind::PageFreeBatched => self.free(at, event),
+            kind if kind == self.free => {
+                for released in self.live.release(event.pfn, event.order) {
+                    self.ended(at, released);
+                }
+            }
+            // What the traced kernel moved to its lists and back.
+            _ => {}
         }
     }
 
     fn alloc(&mut self, at: At, event: &Event) {
-        if self.live.any(event.pfn, event.order) {
-            for released in self.live.release(event.pfn, event.order) {
-                // The frames between those in use are simply free.
-                if !matches!(released, Released::Unknown(..)) {
-                    self.plan.counts.lost_frees += 1;
-                    self.ended(at, released);
-                }
+        // What is in use there was freed unseen; the frames between are simply free.
+        for released in self.live.release(event.pfn, event.order) {
+            if !matches!(released, Released::Unknown(..)) {
+                self.ended(at, released);
             }
         }
         let slot = self.lifetime(at.thread);
@@ -272,14 +247,6 @@ impl Compiler {
         self.plan.counts.allocated_frames += 1 << event.order;
         self.plan.counts.page_cache_frames += if event.is_page_cache() { 1 << event.order } else { 0 };
         self.balance.add(1 << event.order);
-    }
-
-    fn free(&mut self, at: At, event: &Event) {
-        let released = self.live.release(event.pfn, event.order);
-        self.plan.counts.split_frees += u64::from(released.len() > 1);
-        for released in released {
-            self.ended(at, released);
-        }
     }
 
     /// Plans the free of what was released.

@@ -112,7 +112,7 @@ fn parts_go_back_as_parts_or_with_the_last() {
     for threads in 1..=4 {
         let plan = Plan::compile(&trace, threads).unwrap();
         let counts = plan.counts();
-        assert_eq!((counts.allocations, counts.frees, counts.part_frees, counts.split_frees), (2, 1, 4, 0));
+        assert_eq!((counts.allocations, counts.frees, counts.part_frees), (2, 1, 4));
         let [parts, whole] = both(&plan);
         assert_eq!((parts.frees, parts.part_frees, parts.deferred_parts), (1, 4, 0));
         assert_eq!((whole.frees, whole.part_frees, whole.deferred_parts), (2, 0, 4));
@@ -162,8 +162,8 @@ fn frames_allocated_again_without_a_free_were_freed() {
     ]);
     let plan = Plan::compile(&trace, 2).unwrap();
     let counts = plan.counts();
-    // Part 18-19 of the first; part 16; then what is left of 16..24 around and in the small blocks.
-    assert_eq!(counts.lost_frees, 2 + 4);
+    // Part 18-19 of the first; part 16; then what is left of 16..24 around and in the small blocks; the last is whole.
+    assert_eq!(counts.frees + counts.part_frees, 2 + 4 + 1);
     assert_eq!(counts.live_frames, 8);
     both(&plan);
 }
@@ -173,7 +173,7 @@ fn a_free_of_several_blocks_is_done_piece_by_piece() {
     let trace = trace(&[(PageAlloc, 0, 32, 0), (PageAlloc, 1, 34, 1), (PageFree, 1, 32, 2)]);
     let plan = Plan::compile(&trace, 2).unwrap();
     let counts = plan.counts();
-    assert_eq!((counts.split_frees, counts.unknown_frees, counts.frees), (1, 1, 3));
+    assert_eq!((counts.unknown_frees, counts.frees), (1, 3));
     both(&plan);
 }
 
@@ -190,31 +190,29 @@ fn batched_frees_are_not_counted_twice() {
     ];
     let plan = Plan::compile(&trace(&events), 2).unwrap();
     let counts = plan.counts();
-    assert_eq!((counts.frees, counts.batched_frees, counts.unknown_frees), (2, 2, 0));
+    assert_eq!((counts.frees, counts.unknown_frees), (2, 0));
     both(&plan);
 
     let only_batched = [(PageAlloc, 0, 5, 0), (PageFreeBatched, 0, 5, 0)];
     let plan = Plan::compile(&trace(&only_batched), 2).unwrap();
     let counts = plan.counts();
-    assert_eq!((counts.frees, counts.batched_frees, counts.live_frames), (1, 0, 0));
+    assert_eq!((counts.frees, counts.live_frames), (1, 0));
     both(&plan);
 }
 
 #[test]
-fn the_traced_kernels_own_traffic_is_counted_only() {
-    let mut trace = trace(&[
+fn the_traced_kernels_own_traffic_is_left_out() {
+    let trace = trace(&[
         (PageAllocZoneLocked, 0, 7, 0),
         (PageAllocZoneLocked, 0, 8, 3),
         (PageAlloc, 0, 7, 0),
         (PagePcpuDrain, 0, 8, 3),
         (PageAlloc, 0, 9, 2),
     ]);
-    trace.meta.failed_allocations = 4;
     let plan = Plan::compile(&trace, 1).unwrap();
     let counts = plan.counts();
-    assert_eq!((counts.zone_locked, counts.zone_locked_frames), (2, 9));
-    assert_eq!((counts.pcpu_drained, counts.pcpu_drained_frames), (1, 8));
-    assert_eq!((counts.allocations, counts.misaligned, counts.failed_when_traced), (1, 1, 4));
+    // Nor is what cannot be a block: order 2 at frame 9.
+    assert_eq!((counts.allocations, counts.frees, counts.live_frames), (1, 0, 1));
     both(&plan);
 }
 

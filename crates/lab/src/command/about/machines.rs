@@ -67,7 +67,7 @@ fn describe_this(args: &Args, session: &Session) -> Result<()> {
     }
     let output = args.output.as_deref().map(open).transpose()?;
     let stop = Interrupt::watched();
-    let detected = detect::detect(&stop)?;
+    let detected = detect::detect(Path::new("/"), &stop)?;
     detected.missing.iter().for_each(|line| notice(line));
     match output {
         Some(output) => output.finish(detected.text.as_bytes()).map_err(Error::failed)?,

@@ -10,7 +10,7 @@ use crossterm::{execute, queue};
 
 use super::{Rate, rates, zones};
 use crate::command::*;
-use crate::doctor::{Root, State, examine, examine_since};
+use crate::doctor::{Root, State, examine};
 
 /// Interval between two screens.
 const EVERY: Duration = Duration::from_secs(1);
@@ -118,11 +118,11 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
     }
     let stop = Interrupt::watched();
     // What cannot be read is said on the screen that stays. Counters are judged by their growth from here on.
-    let (began, _) = examine(root)?;
+    let began = State::read(root)?;
     let screen = Screen::new().map_err(Error::failed)?;
     let mut before: Option<(State, Instant)> = None;
     loop {
-        let (state, findings) = examine_since(root, Some(&began))?;
+        let (state, findings) = examine(root, Some(&began))?;
         let now = Instant::now();
         let mut text = format!("Linux {} at {}; q ends\n\n", state.release, root.path.display());
         text += &zones(&state).render(Format::Table, &session.terminal);

@@ -44,7 +44,7 @@ pub(super) fn run(
 ) -> Result<bool> {
     type Outcome = core::result::Result<Result<Part>, Box<dyn Any + Send>>;
     let (send, receive) = mpsc::channel::<(usize, Outcome)>();
-    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let cpus = cpus_here();
     let beside = |kind| if apart && kind == Kind::Simulated { cpus.min(BESIDE) } else { 1 };
     let mut tasks: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
     let mut waiting = order.iter().copied().peekable();
