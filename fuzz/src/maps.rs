@@ -150,7 +150,7 @@ fn boot(division: &Division<'_>, free: &[Range<Pfn>], bytes: &mut Bytes<'_>) {
         let (place, node) = (&mut team[bytes.below(3)], nodes[bytes.below(zones)]);
         match bytes.below(8) {
             0 => *place = None,
-            1 => drop(world.allocator().grow(ZoneId(bytes.below(zones) as u8), Order::ZERO, None)),
+            1 => drop(world.allocator().grow(ZoneId(bytes.below(zones) as u8), 1, None)),
             _ => {
                 if place.is_none() {
                     *place = booting.worker(node);

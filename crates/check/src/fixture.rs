@@ -22,12 +22,13 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use framewright::boot::zones::{Division, ranges_of};
+use framewright::boot::zones::Division;
 use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders, RefillCheck};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
 use framewright::platform::{PinnedCpu, Platform, Word};
+use framewright::policy::init::clipped;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::{CpuId, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
@@ -91,7 +92,7 @@ impl RestSpec {
         let rests = zones.map(|(&spec, part)| Self {
             spec,
             present: part.present,
-            free: ranges_of(free, &spec).to_vec(),
+            free: clipped(free, spec.start..spec.end()).collect(),
             deferred_from: part.deferred_from,
             cpus: cpus(),
         });

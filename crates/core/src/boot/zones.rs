@@ -317,13 +317,5 @@ fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[Zo
     }
 }
 
-/// The ranges of `free` that are in `zone`. `free` is sorted, and each range is in one zone. O(log ranges).
-#[must_use]
-pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>] {
-    let from = free.partition_point(|range| range.end <= zone.start);
-    let to = free.partition_point(|range| range.start < zone.end());
-    &free[from..to]
-}
-
 #[cfg(test)]
 mod tests;

@@ -36,15 +36,6 @@ pub fn first_deferred(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64
     None
 }
 
-/// End of the max-order unit that starts at `start`: the next multiple of 1024 strictly above. O(1).
-///
-/// A unit is initialised in two passes: first the descriptors of all its free ranges are written, then the ranges go to
-/// the buddy lists. A merge reads the buddy's descriptor, which may be further up but is never outside the unit.
-#[must_use]
-pub const fn unit_end(start: Pfn) -> Pfn {
-    Pfn(next_multiple(start.0, MAX_ORDER.pages()))
-}
-
 /// Order of the block at `start` that a free range gives to the buddy lists next: a pageblock if `start` is aligned and
 /// a whole one is left before `end`, else 0. O(1).
 #[must_use]
@@ -112,7 +103,7 @@ impl Job {
     pub fn claim(&self, at: Pfn) -> Option<Range<Pfn>> {
         let end = match self.threads {
             1 => self.range.end,
-            _ => Pfn(next_multiple(at.0, self.chunk)).min(self.range.end),
+            _ => Pfn(round_up(at.0.saturating_add(1), self.chunk)).min(self.range.end),
         };
         (at < self.range.end).then_some(at..end)
     }
@@ -149,11 +140,6 @@ pub fn jobs(
         at = job.range.end;
         Some(job)
     })
-}
-
-/// The next multiple of `multiple` strictly above `value`, or `u64::MAX`.
-const fn next_multiple(value: u64, multiple: u64) -> u64 {
-    round_up(value.saturating_add(1), multiple)
 }
 
 #[cfg(test)]
@@ -226,14 +212,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn units_end_at_the_next_multiple() {
-        for (start, end) in [(0, 1024), (1, 1024), (1023, 1024), (1024, 2048), (1025, 2048)] {
-            assert_eq!(unit_end(Pfn(start)), Pfn(end));
-        }
-        assert_eq!(unit_end(Pfn(u64::MAX)), Pfn(u64::MAX));
     }
 
     #[test]

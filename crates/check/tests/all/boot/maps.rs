@@ -152,7 +152,7 @@ fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule
         let place = &mut team[usize::from(turn) % workers];
         match turn / 16 {
             0 => drop(place.take()),
-            1 => drop(world.allocator().grow(ZoneId((n % rests.len()) as u8), Order::ZERO, None)),
+            1 => drop(world.allocator().grow(ZoneId((n % rests.len()) as u8), 1, None)),
             _ => {
                 let worker =
                     place.get_or_insert_with(|| booting.worker(node(n)).or_else(|| booting.worker(node(0))));
