@@ -352,7 +352,7 @@ impl Spec {
             defer(&mut allocator, &unsafe { later.deferred.get() }[0]);
         }
         for &(start, pages) in self.memory.iter().filter(|_| later.is_none()) {
-            allocator.add_memory(start, pages).expect("the memory lies in the zones");
+            allocator.add_memory(start, pages).expect("the memory is in the zones");
         }
         if self.sized {
             allocator.resize_pcps();

@@ -411,7 +411,7 @@ impl Machine {
             }
             if !(low <= parameter.value && parameter.value <= high) {
                 return Err(format!(
-                    "{name}: {} does not lie between low {low} and high {high}",
+                    "{name}: {} is not between low {low} and high {high}",
                     parameter.value
                 ));
             }
@@ -632,7 +632,7 @@ mod tests {
             (
                 "low = 114.0",
                 "low = 130.0",
-                "latency_ns.other_l3: 124.5 does not lie between low 130 and high 135",
+                "latency_ns.other_l3: 124.5 is not between low 130 and high 135",
             ),
             ("nodes = 2", "nodes = 0", "nodes must be at least 1"),
             ("remote_distance = 32\n", "", "with several nodes, remote_distance must be 11 to 254"),

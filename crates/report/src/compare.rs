@@ -169,7 +169,7 @@ fn one_variant(
     variant: &str,
     named: bool,
 ) -> Part {
-    let (base, others) = (files[0], &files[1..]);
+    let base = files[0];
     // The files are the question, even if each is a table of allocators.
     let mut part = Part { is_table: false, ..without_results(base.1) };
     if named {
@@ -186,15 +186,12 @@ fn one_variant(
         Some(Column { name: file.label.clone(), variant, metrics: metrics.get(variant)? })
     });
     fill(&mut part, columns);
-    for compared in others {
-        note_differences(&mut part, base, *compared, Some(variant));
-    }
-    finish(part, files)
+    finish(part, files, Some(variant))
 }
 
 /// Files without a variant in common: the variants of each, in the order of the files.
 fn side_by_side(files: &[(&Saved, &Part)], metrics: &[BTreeMap<&str, Vec<&Metric>>]) -> Part {
-    let (base, others) = (files[0], &files[1..]);
+    let base = files[0];
     let mut part = without_results(base.1);
     let mut owners: BTreeMap<&String, u32> = BTreeMap::new();
     files
@@ -217,10 +214,7 @@ fn side_by_side(files: &[(&Saved, &Part)], metrics: &[BTreeMap<&str, Vec<&Metric
         with_metrics.map(|(variant, metrics)| Column { name: name(file, variant), variant, metrics })
     });
     fill(&mut part, columns);
-    for compared in others {
-        note_differences(&mut part, base, *compared, None);
-    }
-    finish(part, files)
+    finish(part, files, None)
 }
 
 /// A part without what holds of one file only. Samples of separate runs are no pairs.
@@ -321,8 +315,9 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
     }
 }
 
-/// Leaves what can be compared, and notes the rest and what the files said themselves.
-fn finish(mut part: Part, sources: &[(&Saved, &Part)]) -> Part {
+/// Leaves what can be compared, and notes the rest, what is not the same in the files and what these said themselves.
+fn finish(mut part: Part, files: &[(&Saved, &Part)], variant: Option<&str>) -> Part {
+    files[1..].iter().for_each(|second| note_differences(&mut part, files[0], *second, variant));
     let (comparable, alone): (Vec<Metric>, Vec<Metric>) = core::mem::take(&mut part.metrics)
         .into_iter()
         .partition(|metric| metric.samples.len() > 1 && !metric.of(&part.baseline).is_empty());
@@ -332,7 +327,7 @@ fn finish(mut part: Part, sources: &[(&Saved, &Part)]) -> Part {
         part.note(format!("{ALONE}: {}.", names.join("; ")));
     }
     let mut known: BTreeSet<String> = part.notes.iter().cloned().collect();
-    let notes = sources.iter().flat_map(|(_, source)| &source.notes);
+    let notes = files.iter().flat_map(|(_, source)| &source.notes);
     part.notes.extend(notes.filter(|note| known.insert((*note).clone())).cloned());
     part
 }

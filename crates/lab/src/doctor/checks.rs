@@ -271,7 +271,7 @@ fn zone_reclaim(state: &State) -> Option<Finding> {
         id: "zone-reclaim-on",
         severity: if farthest < FAR { Severity::Warning } else { Severity::Info },
         read: format!("vm.zone_reclaim_mode = {mode}; the farthest node is at distance {farthest}"),
-        expected: format!("0, unless nodes lie {FAR} or more apart and programs fit into one"),
+        expected: format!("0, unless nodes are {FAR} or more apart and programs fit into one"),
         why: "An allocation reclaims in its own node before it takes a page of another: file-backed programs lose their \
               cache while other nodes have free memory.".into(),
         advice: "Turn it off.".into(),

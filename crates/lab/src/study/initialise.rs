@@ -24,7 +24,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             "fragmented",
             Takes::Flag,
             Some("false"),
-            "Whether memory lies in thousands of ranges with holes.",
+            "Whether memory is in thousands of ranges with holes.",
         )],
         metrics: &quantities! {
             init_gbps "GB/s" Higher Main "Descriptors initialised, with their free lists."

@@ -6,6 +6,7 @@ use framewright_subject::load::{Load, Sample};
 use framewright_subject::modelled::modelled;
 use framewright_subject::runner;
 use framewright_workload::bench::{self, Case, Scale, Workload as Bench};
+use framewright_workload::probe;
 
 use crate::study::declare::*;
 
@@ -45,6 +46,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             mixed_ns "ns" Lower Main "Time of one operation of orders 0 to 4."
             exit_storm_ns "ns" Lower Main "Time of one operation of processes that come and go."
             exit_storm_put_ns "ns" Lower Main "Time of one of their frees."
+            transfer_ns "ns" None Cause "A line's way from one CPU to another, measured before each sample on several."
         },
         options: joined!((Opt, Kind); &MEASURED, &SIMULATED),
         needs: &[Need::Model],
@@ -99,12 +101,20 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     let scale = scale(&cases, run, Kind::Measured);
     let samples = run.samples as usize;
     let progress = progress(plan, part, cases.len() * samples);
+    let mut result = empty(plan, part, Kind::Measured, "host", run.seed);
+    let allowed = probe::allowed_cpus();
     let results = bench::interleave(&mut runners, &cases, &scale, samples, |now| {
         progress.step(&now.case.to_string());
+        // A hypervisor may move its guest's CPUs at any time.
+        if now.case.cpus > 1
+            && let [first, second, ..] = allowed[..]
+            && let Some(transfer) = probe::ping_pong(first, second)
+        {
+            result.figure(format!("transfer_ns[cpus={}]", now.case.cpus)).sample(VARIANT, transfer.value);
+        }
         true
     })
     .map_err(Error::failed)?;
-    let mut result = empty(plan, part, Kind::Measured, "host", run.seed);
     for series in results.iter().flat_map(|result| &result.series) {
         let samples = series.samples.iter().flat_map(|(_, samples)| samples.iter().copied());
         result.figure(&series.name).samples(VARIANT, samples);
@@ -197,6 +207,23 @@ mod tests {
         // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven
         // accesses in a row 18 ns.
         assert!(pair[0] < 10.0, "hits overlap: {pair:?}");
+    }
+
+    #[test]
+    fn samples_on_several_cpus_come_with_the_distance_of_these() {
+        let (plan, part) = Plan::with_part("validation", "host");
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let run = Run { samples: 1, ..Run::shortest(&machine) };
+        let result = measured(&plan, &part, &run).expect("measured");
+        let of_two: usize = cases(&part, cpus_here())
+            .iter()
+            .filter(|case| case.cpus == 2)
+            .map(|case| case.workload.rounds(1))
+            .sum();
+        // A probe that other work delays has no figure.
+        let transfers = result.find("transfer_ns[cpus=2]").map_or(0, |metric| metric.of(VARIANT).len());
+        assert!((of_two.min(1)..=of_two).contains(&transfers), "{transfers} of {of_two}");
+        assert!(result.find("transfer_ns[cpus=1]").is_none());
     }
 
     #[test]

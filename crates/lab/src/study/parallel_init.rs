@@ -283,7 +283,7 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
         result.note(format!(
             "Simulated: workers of each node, cores before their siblings; {SLICE_GIB} GiB of each node, times those of all. Each of \
              {models} samples is a model that agrees with the published figures of one thread and of all CPUs, where there are any: \
-             what it says of these is learned, of what lies between predicted. Intervals are the middle four fifths.",
+             what it says of these is learned, what is between them is predicted. Intervals are the middle four fifths.",
         ));
         return;
     }

@@ -14,15 +14,15 @@ const BITS: [(&str, u64); 25] = [
     ("__GFP_HIGH", 1 << 5),
     ("__GFP_IO", 1 << 6),
     ("__GFP_FS", 1 << 7),
-    ("__GFP_ZERO", 1 << 8),
+    ("__GFP_ZERO", ZERO),
     ("__GFP_DIRECT_RECLAIM", DIRECT_RECLAIM),
     ("__GFP_KSWAPD_RECLAIM", KSWAPD_RECLAIM),
     ("__GFP_RECLAIM", RECLAIM),
-    ("__GFP_WRITE", 1 << 12),
+    ("__GFP_WRITE", WRITE),
     ("__GFP_NOWARN", NOWARN),
     ("__GFP_RETRY_MAYFAIL", 1 << 14),
-    ("__GFP_NOFAIL", 1 << 15),
-    ("__GFP_NORETRY", 1 << 16),
+    ("__GFP_NOFAIL", NOFAIL),
+    ("__GFP_NORETRY", NORETRY),
     ("__GFP_MEMALLOC", 1 << 17),
     ("__GFP_COMP", COMP),
     ("__GFP_NOMEMALLOC", NOMEMALLOC),
@@ -38,10 +38,14 @@ const MOVABLE: u64 = 1 << 3;
 const HIGH: u64 = 1 << 5;
 const IO: u64 = 1 << 6;
 const FS: u64 = 1 << 7;
+const ZERO: u64 = 1 << 8;
 const DIRECT_RECLAIM: u64 = 1 << 10;
 const KSWAPD_RECLAIM: u64 = 1 << 11;
 const RECLAIM: u64 = DIRECT_RECLAIM | KSWAPD_RECLAIM;
+const WRITE: u64 = 1 << 12;
 const NOWARN: u64 = 1 << 13;
+const NOFAIL: u64 = 1 << 15;
+const NORETRY: u64 = 1 << 16;
 const COMP: u64 = 1 << 18;
 const NOMEMALLOC: u64 = 1 << 19;
 const HARDWALL: u64 = 1 << 20;
@@ -94,12 +98,7 @@ const GONE: [&str; 15] = [
 /// page has none of these, nor has one of tmpfs, which is not told from the copy of a private page. The numbers are the
 /// same from Linux 5.4 to 6.18.
 pub(crate) const fn is_page_cache(gfp: u64) -> bool {
-    const ZERO: u64 = 1 << 8;
-    const WRITE: u64 = 1 << 12;
-    const NOFAIL: u64 = 1 << 15;
-    const NORETRY: u64 = 1 << 16;
     // Transparent huge pages may be asked for without a retry, too, and always without the reserves.
-    const NOMEMALLOC: u64 = 1 << 19;
     gfp & (ZERO | NOMEMALLOC) == 0 && gfp & (WRITE | NOFAIL | NORETRY) != 0
 }
 

@@ -390,7 +390,7 @@ impl Group<'_> {
             && end.is_some_and(|end| end >= start && end.cast_unsigned() <= self.bytes.len());
         if !inside {
             let name = chunk.column_descr().name();
-            let what = format!("column {name} lies outside the file's {} bytes", self.bytes.len());
+            let what = format!("column {name} is outside the file's {} bytes", self.bytes.len());
             return Err(Error::refused(self.file, Place::Byte(start.max(0).cast_unsigned()), what, DAMAGED));
         }
         if !matches!(
