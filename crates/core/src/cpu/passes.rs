@@ -93,7 +93,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             marks: config.keep_marks,
             reclaim: helpers.reclaim.is_some(),
             compact: helpers.migrate.is_some(),
-            forget: config.experiment.zonelist_cache.clears_after_progress(),
             as_linux: !config.engine.has_maps(),
         };
         let mut found = None;
@@ -144,7 +143,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
             Step::Compact => self.compact_for(path),
             Step::Reclaim => return self.reclaim_directly(path),
-            Step::Forget => start.hints.clear(),
             Step::Drain => self.drain_everywhere(path),
             Step::Assess => return self.could_be_reclaimed(path).into(),
             Step::Pause => {
