@@ -117,11 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             // A node that does not exist has no zonelist and no zone.
             choice.start = local;
         }
-        let list = if choice.start == local {
-            self.allocator.zonelist_of(self.cpu)
-        } else {
-            self.allocator.zonelist_of_node(choice.start)
-        };
+        let list = self.allocator.zonelist_of_node(choice.start);
         Path { request, helpers, choice, list, reclaiming, avoid_fragmentation: false }
     }
 
