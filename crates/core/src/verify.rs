@@ -29,6 +29,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
 use crate::frame::{FrameUser, ListPlace, State};
+use crate::pcp::Pcp;
 use crate::platform::{Platform, Word};
 use crate::policy::{fallback, init};
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -158,7 +159,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 special.reserved_pages,
                 zone.pressure.highatomic(),
             )?;
-            for pcp in self.pcps_of(zone.id()).iter().filter(|pcp| !pcp.counts()) {
+            let may_hit = |pcp: &&Pcp<'_, P>| cfg!(feature = "lists") && !pcp.counts();
+            for pcp in self.pcps_of(zone.id()).iter().filter(may_hit) {
                 let is_right = if pcp.is_closed() { special.found != [0; 2] } else { special.found[0] == 0 };
                 let [isolated, marked] = special.found;
                 check(zone.id(), None, (isolated, marked))(
