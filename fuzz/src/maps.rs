@@ -1,11 +1,13 @@
 //! Firmware memory maps: any ranges, nodes and reservations, then a boot, workers and all, if the memory is small
 //! enough to be described.
 
+use core::ops::Range;
+
 use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::{Early, EarlyRequest, Side};
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -83,11 +85,10 @@ pub fn run(input: &[u8]) -> bool {
     let mut reserved = [Span::default(); 16];
     let mut early = Early::new(map, &mut reserved);
     allocate(&mut early, &mut bytes);
-    let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&early, &division)];
-    let hand_over = HandOver::new(early, &division, &mut free).expect("there is room");
-    let left = hand_over.early().map().pages() - hand_over.early().reserved_pages();
-    assert!(hand_over.pages() <= left && left <= hand_over.pages() + division.lost);
-    boot(&division, &hand_over, &mut bytes);
+    let free: Vec<_> = division.free(&early).collect();
+    let left = early.map().pages() - early.reserved_pages();
+    assert!(pages(&free) <= left && left <= pages(&free) + division.lost);
+    boot(&division, &free, &mut bytes);
     true
 }
 
@@ -100,15 +101,12 @@ fn check_map(map: &MemoryMap<'_>) {
 }
 
 fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
-    let mut taken = Vec::new();
     for _ in 0..bytes.below(24) {
         let before = early.reserved_pages();
         let start = Pfn(address(bytes) >> 12);
         let range = start..Pfn(start.0.saturating_add(bytes.below(4096) as u64));
         let result = match bytes.below(4) {
-            0 => early.reserve(range),
-            1 if !taken.is_empty() => early.free_range(taken.swap_remove(bytes.below(taken.len()))),
-            1 => early.free_range(range),
+            0 | 1 => early.reserve(range),
             _ => {
                 let node = NodeId(bytes.below(5) as u16);
                 let request = EarlyRequest {
@@ -121,7 +119,6 @@ fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
                 early.alloc(&request).map(|first| {
                     assert_eq!(early.reserved_pages(), before + request.pages, "it was free memory");
                     assert!(first.0.is_multiple_of(request.align));
-                    taken.push(first..first.add(request.pages));
                 })
             }
         };
@@ -132,12 +129,16 @@ fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
     }
 }
 
-fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>) {
+fn pages(ranges: &[Range<Pfn>]) -> u64 {
+    ranges.iter().map(|range| range.end.0 - range.start.0).sum()
+}
+
+fn boot(division: &Division<'_>, free: &[Range<Pfn>], bytes: &mut Bytes<'_>) {
     let (first, last) = (division.specs[0], division.specs[division.specs.len() - 1]);
     if last.end().0 - first.start.0 > DESCRIBED {
         return;
     }
-    let rests = RestSpec::of(division, hand_over, || 1 + bytes.below(8) as u64);
+    let rests = RestSpec::of(division, free, || 1 + bytes.below(8) as u64);
     let split = bytes.pick(&[Split::OneThread, Split::AllCpus, Split::AllCpusBySection]);
     let how = How { split, section: division.rules.section };
     let nodes: Vec<_> = rests.iter().map(|rest| rest.spec.node).collect();
@@ -149,7 +150,7 @@ fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>
         let (place, node) = (&mut team[bytes.below(3)], nodes[bytes.below(zones)]);
         match bytes.below(8) {
             0 => *place = None,
-            1 => drop(world.allocator().grow(ZoneId(bytes.below(zones) as u8), Order::ZERO, None)),
+            1 => drop(world.allocator().grow(ZoneId(bytes.below(zones) as u8), 1, None)),
             _ => {
                 if place.is_none() {
                     *place = booting.worker(node);
@@ -166,7 +167,7 @@ fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>
     drop(team);
     booting.run();
     booting.finish().expect("nothing is left");
-    assert_eq!(world.settled().free, hand_over.pages());
+    assert_eq!(world.settled().free, pages(free));
 }
 
 /// A PC, nodes that interleave, and ranges that overlap.

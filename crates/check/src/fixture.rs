@@ -22,12 +22,13 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use framewright::boot::zones::{Division, HandOver};
+use framewright::boot::zones::Division;
 use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders, RefillCheck};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
 use framewright::platform::{PinnedCpu, Platform, Word};
+use framewright::policy::init::clipped;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::{CpuId, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
@@ -86,12 +87,12 @@ pub struct RestSpec {
 
 impl RestSpec {
     /// The zones of a division and what early allocation has left of them; `cpus` CPUs initialise each.
-    pub fn of(division: &Division<'_>, hand_over: &HandOver<'_>, mut cpus: impl FnMut() -> u64) -> Vec<Self> {
+    pub fn of(division: &Division<'_>, free: &[Range<Pfn>], mut cpus: impl FnMut() -> u64) -> Vec<Self> {
         let zones = division.specs.iter().zip(division.parts.iter());
         let rests = zones.map(|(&spec, part)| Self {
             spec,
             present: part.present,
-            free: hand_over.of(&spec).to_vec(),
+            free: clipped(free, spec.start..spec.end()).collect(),
             deferred_from: part.deferred_from,
             cpus: cpus(),
         });

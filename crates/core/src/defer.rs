@@ -45,7 +45,7 @@ pub struct DeferredZone<'m> {
     pub spec: ZoneSpec,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// All free ranges of the zone: sorted, disjoint, inside the zone.
+    /// All free ranges, sorted and disjoint, cut where the zone ends. Those of other zones may be among them.
     pub free: &'m [Range<Pfn>],
     /// First frame that is left for later. The start of a unit, or the zone's end.
     pub deferred_from: Pfn,

@@ -60,33 +60,26 @@ impl Account {
     }
 }
 
-/// Content of the free lists of a zone.
+/// Findings of the walks over a zone's lists and frames.
 #[derive(Default)]
-struct Listed {
-    /// Blocks by order, isolated ones included.
-    blocks: [u64; NR_ORDERS],
-    /// Base pages, isolated ones not counted.
-    pages: u64,
-    /// Base pages in CMA pageblocks.
-    cma: u64,
-}
-
-/// Result of a walk over a zone's frames.
-#[derive(Default)]
-struct Tiles {
+struct Found {
+    /// Free blocks on lists, in bins and in bitmaps, by order, isolated ones included.
+    listed: [u64; NR_ORDERS],
+    /// Base pages of these blocks, isolated ones not counted.
+    listed_pages: u64,
+    /// Base pages of those in CMA pageblocks.
+    listed_cma: u64,
+    untouched_pages: u64,
+    /// Isolated pageblocks, and pageblocks with a bad frame in use: frees have to look at these.
+    special: [u64; 2],
+    /// Base pages of pageblocks that are reserved for high orders.
+    highatomic: u64,
+    /// Base pages, frame by frame.
     account: Account,
-    /// Free blocks by order.
+    /// Free blocks by order, frame by frame.
     free_blocks: [u64; NR_ORDERS],
     /// With compact metadata, frames without any record: on a CPU's list, or never added.
     none: u64,
-}
-
-/// Pageblocks that frees have to look at, and those reserved for high orders.
-#[derive(Default)]
-struct Special {
-    /// Isolated pageblocks, and pageblocks with a bad frame in use.
-    found: [u64; 2],
-    reserved_pages: u64,
 }
 
 /// An invariant that does not hold.
@@ -123,6 +116,11 @@ fn check(
     move |holds, what| if holds { Ok(()) } else { Err(Violation { what, zone, pfn, found }) }
 }
 
+/// Checks that a zone's counter has the value that was found.
+fn same<P: Platform>(zone: &Zone<P>, what: &'static str, found: u64, recorded: u64) -> Result<(), Violation> {
+    check(zone.id(), None, (found, recorded))(found == recorded, what)
+}
+
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Checks every invariant, and returns how many base pages are in each state. O(frames).
     ///
@@ -134,68 +132,58 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn verify(&self) -> Result<Account, Violation> {
         let mut account = Account::default();
         for zone in self.zones {
-            let same = |what, found: u64, recorded: u64| {
-                check(zone.id(), None, (found, recorded))(found == recorded, what)
-            };
             // 6: blocks on per-CPU lists are taken, and their head words state their places.
             let (on_pcp, unsaid) = self.verify_pcps(zone)?;
-            let (mut lists, mut untouched, mut tiles) = (Listed::default(), 0, Tiles::default());
-            let mut special = Special::default();
+            let mut all = Found::default();
             for n in 0..zone.cut.sections() {
                 let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
                     // 2: lists and bins are chains of free blocks.
-                    self.verify_lists(zone, buddy, &mut lists)?;
+                    self.verify_lists(zone, buddy, &mut all)?;
                     // 8: untouched memory is whole blocks, and no descriptor of it was written.
-                    untouched += self.verify_untouched(zone, buddy)?;
-                    self.verify_special(zone, buddy, &mut special)?;
+                    all.untouched_pages += self.verify_untouched(zone, buddy)?;
+                    self.verify_special(zone, buddy, &mut all)?;
                     // 9: CPUs that choose a section see its present bins and bitmaps.
-                    same("a section shows other free blocks than it has", u64::from(buddy.is_as_shown()), 1)
+                    let what = "a section shows other free blocks than it has";
+                    same(zone, what, u64::from(buddy.is_as_shown()), 1)?;
+                    // 1, 4 and 7: blocks do not overlap and leave no frame out; buddies that can merge have merged.
+                    self.verify_tiling(zone, buddy.range(), &mut all)
                 };
                 zone.with_section(n, &self.frames, self.waiter(None), check).0?;
             }
             // 10: frees look at their pageblocks where they must, and only there.
-            same(
-                "pages reserved for high orders are not counted so",
-                special.reserved_pages,
-                zone.pressure.highatomic(),
-            )?;
+            let what = "pages reserved for high orders are not counted so";
+            same(zone, what, all.highatomic, zone.pressure.highatomic())?;
             let may_hit = |pcp: &&Pcp<'_, P>| cfg!(feature = "lists") && !pcp.counts();
             for pcp in self.pcps_of(zone.id()).iter().filter(may_hit) {
-                let is_right = if pcp.is_closed() { special.found != [0; 2] } else { special.found[0] == 0 };
-                let [isolated, marked] = special.found;
+                let is_right = if pcp.is_closed() { all.special != [0; 2] } else { all.special[0] == 0 };
+                let [isolated, marked] = all.special;
                 check(zone.id(), None, (isolated, marked))(
                     is_right,
                     "frees check their pageblocks, or do not, without reason",
                 )?;
             }
             // 3: the counters equal the sums of the lists.
-            same("free pages are not the sum of the lists", lists.pages + untouched, zone.free_pages())?;
-            same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
-            // 1, 4 and 7: blocks do not overlap and leave no frame out; buddies that can merge have merged.
-            for n in 0..zone.cut.sections() {
-                let check =
-                    |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut.range(n), &mut tiles);
-                zone.with_section(n, &self.frames, self.waiter(None), check).0?;
-            }
-            for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
-                same("a free block is on no list", found, recorded)?;
+            let free = all.listed_pages + all.untouched_pages;
+            same(zone, "free pages are not the sum of the lists", free, zone.free_pages())?;
+            let what = "free CMA pages are not the sum of the CMA lists";
+            same(zone, what, all.listed_cma, zone.free_cma_pages())?;
+            for (found, recorded) in all.free_blocks.into_iter().zip(all.listed) {
+                same(zone, "a free block is on no list", found, recorded)?;
             }
             // 5: the zone manages the frames in blocks; the others are left for later.
-            let mut found = tiles.account;
-            same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
+            let mut found = all.account;
+            same(zone, "blocks on lists are with callers, or free", unsaid, unsaid.min(all.none))?;
             found.allocated += unsaid;
-            found.reserved += tiles.none - unsaid;
+            found.reserved += all.none - unsaid;
             let absent = self.recorded_absent(zone).unwrap_or(found.reserved);
-            same(
-                "pageblocks do not record how many of their frames were never added",
-                found.reserved,
-                absent,
-            )?;
-            found.free += untouched;
+            let what = "pageblocks do not record how many of their frames were never added";
+            same(zone, what, found.reserved, absent)?;
+            found.free += all.untouched_pages;
             let managed = found.free + found.allocated + found.quarantined;
-            same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
+            same(zone, "managed pages are not all that is not reserved", managed, zone.managed_pages())?;
             self.verify_left(zone)?;
-            same("more pages on per-CPU lists than are taken", on_pcp, on_pcp.min(found.allocated))?;
+            let what = "more pages on per-CPU lists than are taken";
+            same(zone, what, on_pcp, on_pcp.min(found.allocated))?;
             found.allocated -= on_pcp;
             account.add(Account { on_pcp, ..found });
         }
@@ -239,17 +227,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 let says = state == State::Taken { order, asked: list, list_place };
                 check(says, "a block on a per-CPU list does not say where it sits")?;
             }
-            let count = u64::from(pcp.count());
-            let what = "a per-CPU count is not the sum of its lists";
-            check(zone.id(), None, (pages, count))(pages == count, what)?;
+            same(zone, "a per-CPU count is not the sum of its lists", pages, pcp.count().into())?;
             let what = "a CPU has blocks on lists, and no share of what lists may hold";
             check(zone.id(), None, (pages, 0))(pcp.is_empty_without_share(), what)?;
             sharers += u64::from(pcp.is_sharer());
             total += pages;
         }
-        let counted = zone.sharers.load(Relaxed);
-        let what = "a zone does not count the CPUs that share it";
-        check(zone.id(), None, (sharers, counted))(sharers == counted, what)?;
+        same(zone, "a zone does not count the CPUs that share it", sharers, zone.sharers.load(Relaxed))?;
         Ok((total, unsaid))
     }
 
@@ -258,7 +242,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self,
         zone: &Zone<P>,
         buddy: &Buddy<'_, 'm, P, M>,
-        Listed { blocks, pages, cma }: &mut Listed,
+        Found { listed: blocks, listed_pages: pages, listed_cma: cma, .. }: &mut Found,
     ) -> Result<(), Violation> {
         let mut count = |list, found: u64| match list {
             Migratetype::Isolate => {}
@@ -272,9 +256,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 found += on_list;
                 count(list, on_list * order.pages());
             }
-            let recorded = buddy.nr_free(order);
-            let what = "nr_free is not the number of free blocks";
-            check(zone.id(), None, (found, recorded))(found == recorded, what)?;
+            same(zone, "nr_free is not the number of free blocks", found, buddy.nr_free(order))?;
             blocks[order.index()] += found + self.verify_list(zone, buddy, order, Migratetype::Isolate)?;
         }
         for list in Migratetype::ALL.into_iter().filter(|_| self.frames.has_maps()) {
@@ -293,32 +275,23 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self,
         zone: &Zone<P>,
         buddy: &Buddy<'_, 'm, P, M>,
-        special: &mut Special,
+        all: &mut Found,
     ) -> Result<(), Violation> {
         let mut found = [0; 2];
-        for info in Pfn::pageblocks(buddy.range())
-            .map(|block| self.frames.info(block))
-            .filter(|info| info.is_present())
-        {
+        let infos = Pfn::pageblocks(buddy.range()).map(|block| self.frames.info(block));
+        for info in infos.filter(|info| info.is_present()) {
             let migratetype = info.migratetype();
             found[0] += u64::from(migratetype == Migratetype::Isolate);
             found[1] += u64::from(info.is_poisoned());
-            special.reserved_pages += u64::from(migratetype == Migratetype::HighAtomic) * PAGEBLOCK_PAGES;
+            all.highatomic += u64::from(migratetype == Migratetype::HighAtomic) * PAGEBLOCK_PAGES;
         }
-        let counted = [buddy.isolated_pageblocks(), buddy.marked_pageblocks()];
-        for (n, what) in
-            ["isolated pageblocks are not counted so", "pageblocks with bad frames are not counted so"]
-                .into_iter()
-                .enumerate()
-        {
-            check(zone.id(), None, (found[n], counted[n]))(found[n] == counted[n], what)?;
-            special.found[n] += found[n];
-        }
+        let [isolated, marked] = found;
+        same(zone, "isolated pageblocks are not counted so", isolated, buddy.isolated_pageblocks())?;
+        same(zone, "pageblocks with bad frames are not counted so", marked, buddy.marked_pageblocks())?;
+        all.special = [all.special[0] + isolated, all.special[1] + marked];
         let is_known = found == [0; 2] || buddy.has_special_pageblocks();
-        check(zone.id(), None, (found[0], found[1]))(
-            is_known,
-            "a zone does not know of its special pageblocks",
-        )
+        let what = "a zone does not know of its special pageblocks";
+        check(zone.id(), None, (isolated, marked))(is_known, what)
     }
 
     /// Walks the untouched pageblocks. Returns their pages.
@@ -356,7 +329,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
         }
         let what = "the memory left to be initialised is not what is not present";
-        check(zone.id(), None, (absent, rest.left()))(absent == rest.left(), what)
+        same(zone, what, absent, rest.left())
     }
 
     /// Walks the open pageblocks of a type. Returns their free pages, and adds their blocks to `blocks` by order.
@@ -417,7 +390,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self,
         zone: &Zone<P>,
         section: Range<Pfn>,
-        Tiles { account, free_blocks, none }: &mut Tiles,
+        Found { account, free_blocks, none, .. }: &mut Found,
     ) -> Result<(), Violation> {
         let mut at = section.start;
         while at < section.end {

@@ -313,12 +313,6 @@ impl<M: FrameUser> Arena<M> {
         store.into_descriptors()
     }
 
-    /// Bytes of address space that the arena's own structures take, committed or not.
-    #[must_use]
-    pub const fn overhead_bytes(&self) -> usize {
-        self.store.bytes()
-    }
-
     /// Bytes of address space that descriptors and maps take: what grows with the number of frames. See
     /// [`ArenaBuilder::engine`](crate::ArenaBuilder::engine).
     #[must_use]

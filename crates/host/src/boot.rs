@@ -10,7 +10,7 @@ use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MapCounts, MemoryMap, Piece};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright::defer::Deferred;
 use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
@@ -97,24 +97,21 @@ impl FirmwareMap {
         let mut reserved = vec![Span::default(); RESERVED];
         let mut before = Early::new(map, &mut reserved);
         early(&mut before)?;
-        let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&before, &division)];
-        let hand_over = HandOver::new(before, &division, &mut free)?;
-        let early = hand_over.early();
-        let map = early.map();
+        let map = before.map();
         Ok(BootMap {
             zones: division.specs.to_vec(),
             parts: division.parts.to_vec(),
             nodes: division.nodes.to_vec(),
             kinds: map.kinds().to_vec(),
             memory: map.memory().collect(),
-            reserved: early.reserved().to_vec(),
-            reserved_pages: early.reserved_pages(),
+            reserved: before.reserved().to_vec(),
+            reserved_pages: before.reserved_pages(),
             lost_pages: division.lost,
             unclaimed_pages: map.unclaimed_pages(),
             trimmed_bytes: map.trimmed_bytes(),
             counts: *map.counts(),
             rules,
-            free: hand_over.free().to_vec(),
+            free: division.free(&before).collect(),
         })
     }
 }

@@ -173,31 +173,6 @@ impl<M: FrameUser> Arena<M> {
         Ok(result)
     }
 
-    /// Attaches this thread as [`attach`](Self::attach) does, and keeps the arena as long: arena and attachment in one
-    /// structure.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use framewright_host::{Arena, AttachError, Migratetype, Order, OwnedCpu};
-    ///
-    /// struct Pool {
-    ///     cpu: OwnedCpu,
-    ///     held: Vec<framewright_host::Pfn>,
-    /// }
-    ///
-    /// let arena: Arc<Arena> = Arc::new(Arena::builder().bytes(16 << 20).build()?);
-    /// let mut pool = Pool { cpu: OwnedCpu::attach(arena)?, held: Vec::new() };
-    /// pool.held.push(pool.cpu.get().alloc(Order::ZERO, Migratetype::Movable)?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`attach`](Self::attach).
-    pub fn attach_owned(self: Arc<Self>) -> Result<OwnedCpu<M>, AttachError> {
-        OwnedCpu::attach(self)
-    }
-
     fn try_attach(&self, number: usize) -> Option<Cpu<'_, M>> {
         let acquired = self.owners.try_acquire(number)?;
         let held = self.owners.guard(number);
@@ -232,7 +207,23 @@ pub struct Cpu<'a, M: FrameUser = ()> {
     arena: &'a Arena<M>,
 }
 
-/// A thread's hold of a CPU that keeps its arena alive ([`Arena::attach_owned`]).
+/// A thread's hold of a CPU that keeps its arena alive: arena and attachment in one structure.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use framewright_host::{Arena, AttachError, Migratetype, Order, OwnedCpu};
+///
+/// struct Pool {
+///     cpu: OwnedCpu,
+///     held: Vec<framewright_host::Pfn>,
+/// }
+///
+/// let arena: Arc<Arena> = Arc::new(Arena::builder().bytes(16 << 20).build()?);
+/// let mut pool = Pool { cpu: OwnedCpu::attach(arena)?, held: Vec::new() };
+/// pool.held.push(pool.cpu.get().alloc(Order::ZERO, Migratetype::Movable)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct OwnedCpu<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
     cpu: Cpu<'static, M>,

@@ -204,10 +204,10 @@ impl<'a> FileCache<'a> {
         arena.annotated.end();
         let (open, slots) = swap.unzip();
         let device = FileDevice::new(arena, open);
-        let cache = match slots {
-            Some(slots) => Cache::with_swap(arena.allocator(), device, Swap::new(SWAP, slots)),
-            None => Cache::new(arena.allocator(), device),
-        };
+        let mut cache = Cache::new(arena.allocator(), device);
+        if let Some(slots) = slots {
+            cache = cache.with_swap(Swap::new(SWAP, slots));
+        }
         Self {
             cache,
             arena,

@@ -19,7 +19,7 @@ pub(crate) struct Store {
     /// Frame descriptors: the bulk, and touched at random.
     descriptors: Mapping,
     /// Everything else.
-    tables: Mapping,
+    _tables: Mapping,
     /// Bytes of descriptors and maps.
     pub(crate) metadata: usize,
 }
@@ -102,17 +102,12 @@ impl Store {
         let metadata = plan.frames * size_of::<Frame<Host, M>>()
             + plan.pageblocks * size_of::<Pageblock<Host>>()
             + plan.maps * size_of::<PageMap<Host>>();
-        Ok((Self { descriptors, tables, metadata }, parts))
+        Ok((Self { descriptors, _tables: tables, metadata }, parts))
     }
 
     /// Memory of the descriptors, which is left when the structures are gone.
     pub(crate) fn into_descriptors(self) -> DescriptorMemory {
         DescriptorMemory(self.descriptors)
-    }
-
-    /// Bytes of address space, committed or not.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.descriptors.bytes() + self.tables.bytes()
     }
 }
 

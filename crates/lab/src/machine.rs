@@ -410,10 +410,7 @@ impl Machine {
                 return Err(format!("{name} reaches {high:e}; it must be at most {most:e}"));
             }
             if !(low <= parameter.value && parameter.value <= high) {
-                return Err(format!(
-                    "{name}: {} is not between low {low} and high {high}",
-                    parameter.value
-                ));
+                return Err(format!("{name}: {} is not between low {low} and high {high}", parameter.value));
             }
         }
         Ok(())
@@ -629,11 +626,7 @@ mod tests {
                 "nodes × cores_per_node × threads_per_core must be at most 32768",
             ),
             ("nodes = 2", "nodes = 3", "3 nodes cannot be shared out to 2 sockets"),
-            (
-                "low = 114.0",
-                "low = 130.0",
-                "latency_ns.other_l3: 124.5 is not between low 130 and high 135",
-            ),
+            ("low = 114.0", "low = 130.0", "latency_ns.other_l3: 124.5 is not between low 130 and high 135"),
             ("nodes = 2", "nodes = 0", "nodes must be at least 1"),
             ("remote_distance = 32\n", "", "with several nodes, remote_distance must be 11 to 254"),
             ("page_kib = 4", "page_kib = 5", "page_kib is 5; base pages have 4, 16 or 64 KiB"),

@@ -87,15 +87,11 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             while let Some(first) = from {
                 from = self.locked(|state| {
                     let State { swap, index, .. } = state;
-                    let in_memory = |at| index.contains_key(&(Owner::Space(space), at));
-                    let seen = core::cell::Cell::new(false);
-                    let next = swap.release_pages(space, (first, pages.1), RELEASED, |at| {
-                        let cached = in_memory(at);
-                        seen.set(seen.get() || cached);
+                    swap.release_pages(space, (first, pages.1), RELEASED, |at| {
+                        let cached = index.contains_key(&(Owner::Space(space), at));
+                        came_back |= cached;
                         cached
-                    });
-                    came_back |= seen.get();
-                    next
+                    })
                 });
             }
             if !came_back {

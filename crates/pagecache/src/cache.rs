@@ -18,7 +18,7 @@ use crate::policy::Kind;
 use crate::slab::{Shrinker, Shrinkers};
 use crate::slot::{ALONE, Marks, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
-use crate::swap::{Swap, SwapUse};
+use crate::swap::{Swap, SwapMap, SwapUse};
 
 /// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock
 /// waits once.
@@ -139,26 +139,13 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// # Panics
     /// If the allocator's frames span 2³² − 1 or more: links between pages have 32 bits.
     pub fn new(allocator: &'c Allocator<'c, P, PageSlot>, device: D) -> Self {
-        Self::build(allocator, device, None)
-    }
-
-    /// An empty cache that writes anonymous pages to a swap area when memory is short.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
-    pub fn with_swap(allocator: &'c Allocator<'c, P, PageSlot>, device: D, swap: Swap) -> Self {
-        Self::build(allocator, device, Some(swap))
-    }
-
-    fn build(allocator: &'c Allocator<'c, P, PageSlot>, device: D, swap: Option<Swap>) -> Self {
         let slots = Slots::new(allocator);
-        let slots_of_swap = swap.map_or(0, |swap| swap.slots);
-        let state = State::new(allocator.zones().len(), slots.frames, slots_of_swap);
+        let state = State::new(allocator.zones().len(), slots.frames, 0);
         Self {
             allocator,
             device,
             slots,
-            swap,
+            swap: None,
             shrinkers: Shrinkers::new(&[]),
             state: Locked::new(LockPlace::OwnLine, lock_kind::<P>(), state, ()),
             unwritten: P::Word::new(0),
@@ -166,10 +153,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
     }
 
-    /// Has caches of small objects shrunk whenever it is asked for pages.
+    /// The cache, which is empty, with a swap area: it writes anonymous pages there when memory is short.
     #[must_use]
-    pub fn with_shrinkers(mut self, all: &[&'c dyn Shrinker]) -> Self {
-        self.set_shrinkers(all);
+    pub fn with_swap(mut self, swap: Swap) -> Self {
+        self.locked(|state| state.swap = SwapMap::new(swap.slots));
+        self.swap = Some(swap);
         self
     }
 

@@ -161,7 +161,7 @@ impl SwapMap {
         space: SpaceId,
         (first, last): (u64, u64),
         most: usize,
-        in_memory: impl Fn(u64) -> bool,
+        mut in_memory: impl FnMut(u64) -> bool,
     ) -> Option<u64> {
         let mut from = first;
         for _ in 0..most {

@@ -279,17 +279,12 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
 
     /// A writer that has made too much dirty writes some out, and waits until enough is written.
     pub(crate) fn throttle(&self) {
-        let over = || {
-            // Without the lock: every write asks, and those who wait ask again and again.
-            let (dirty, writeback) = self.unwritten();
-            let is_over = (dirty + writeback) * 100 > self.memory() * DIRTY_PERCENT;
-            is_over.then_some(writeback)
-        };
-        if over().is_some() {
+        // Every write asks, and those who wait ask again and again.
+        if self.is_over_dirty_limit() {
             self.write_back(THROTTLE_PAGES);
             // No thread waits for what cannot be written.
             let mut turn = 0;
-            while over().is_some_and(|writeback| writeback > 0) {
+            while self.unwritten().1 > 0 && self.is_over_dirty_limit() {
                 self.device.hold_back(turn);
                 self.wait(turn);
                 turn += 1;

@@ -281,7 +281,7 @@ fn three_cpus_swap() {
     let body = move || {
         let world = shop();
         let swap_area = Swap::new(FileId(1000), thread_rng().gen_range(10..80));
-        let cache = Arc::new(Cache::with_swap(world.allocator(), Disk::new(), swap_area));
+        let cache = Arc::new(Cache::new(world.allocator(), Disk::new()).with_swap(swap_area));
         let models = three_cpus(world, &cache, steps, swap);
         cache.verify().unwrap();
         assert_eq!(world.settled().allocated, cache.pages().0 + cache.anon_pages());
@@ -300,7 +300,8 @@ fn three_cpus_swap() {
 fn a_load_makes_no_page() {
     let body = || {
         let world = shop();
-        let cache = Arc::new(Cache::with_swap(world.allocator(), Disk::new(), Swap::new(FileId(1000), 100)));
+        let cache =
+            Arc::new(Cache::new(world.allocator(), Disk::new()).with_swap(Swap::new(FileId(1000), 100)));
         let (space, loader) = (SpaceId(1), cache.clone());
         let all = 0..MEMORY;
         world.on(0, |cpu| {

@@ -13,7 +13,7 @@ use core::ptr::{self, NonNull};
 use std::io;
 
 use framewright::boot::late::Booting;
-use framewright::boot::zones::{Part, ranges_of};
+use framewright::boot::zones::Part;
 use framewright::config::{Engine, Experiment};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
@@ -255,7 +255,7 @@ impl<M: Zeroable> World<M> {
             DeferredZone {
                 spec,
                 present: part.present,
-                free: ranges_of(ranges, &spec),
+                free: ranges,
                 deferred_from: part.deferred_from,
                 cpus: u64::from(memory.workers),
             }

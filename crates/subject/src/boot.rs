@@ -224,7 +224,7 @@ pub fn fill(
 ) -> f64 {
     let memory = &mut memory.as_uninit_mut()[bytes];
     let frames = (memory.len() / descriptor_bytes) as u64;
-    let job = Job::new(Pfn(0)..Pfn(frames), SECTION_PAGES, SECTION_PAGES, threads as u64);
+    let job = Job::new(Pfn(0)..Pfn(frames), SECTION_PAGES, threads as u64);
     let chunk = if threads == 1 { memory.len() } else { job.chunk as usize * descriptor_bytes };
     let chunks = Mutex::new(memory.chunks_mut(chunk.max(1)));
     let worker = || {

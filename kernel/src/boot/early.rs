@@ -11,7 +11,7 @@ use core::{ptr, slice};
 use framewright::boot::early::{Early, EarlyRequest};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright::config::{Experiment, RefillCheck};
 use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::units::SECTION_PAGES;
@@ -76,7 +76,7 @@ impl Notes {
 /// A machine's memory, brought into order, with what the allocator needs of it taken.
 pub(super) struct Prepared {
     pub(super) division: Division<'static>,
-    pub(super) hand_over: HandOver<'static>,
+    pub(super) free: &'static [Range<Pfn>],
     pub(super) config: Config,
     pub(super) memory: Memory<'static, Metal, Page>,
     pub(super) deferred: DeferredMemory<'static, Metal>,
@@ -114,9 +114,13 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     map_descriptors(&mut early, &division, is_given("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());
     let (taken, all) = (early.reserved_pages(), early.map().pages());
-    let hand_over = HandOver::new(early, &division, free).unwrap_or_else(|error| panic!("{error}"));
-    log!("Memory: {}K/{}K available, {}K reserved", hand_over.pages() * 4, all * 4, taken * 4);
-    Prepared { division, hand_over, config, memory, deferred, cpu_nodes, bad }
+    let count = division.free(&early).count();
+    assert!(count <= free.len(), "there are more free ranges than the {} there is room for", free.len());
+    let free = &mut free[..count];
+    free.iter_mut().zip(division.free(&early)).for_each(|(place, range)| *place = range);
+    let available: u64 = free.iter().map(|range| range.end.0 - range.start.0).sum();
+    log!("Memory: {}K/{}K available, {}K reserved", available * 4, all * 4, taken * 4);
+    Prepared { division, free, config, memory, deferred, cpu_nodes, bad }
 }
 
 fn read_map(map: &mut MemoryMap<'_>, machine: &Machine) {

@@ -66,14 +66,14 @@ pub(crate) fn run(machine: &'static Machine, phases: &mut Phases) -> (&'static K
     // SAFETY: once, as `run` is called.
     let prepared = early::prepare(machine, unsafe { &mut *NOTES.0.get() });
     phases.end("map");
-    let early::Prepared { division, hand_over, config, memory, deferred: room, cpu_nodes, bad } = prepared;
+    let early::Prepared { division, free, config, memory, deferred: room, cpu_nodes, bad } = prepared;
     let split = match args::find(machine.command_line(), "deferred") {
         None | Some("all_cpus_by_section") => Split::AllCpusBySection,
         Some("all_cpus") => Split::AllCpus,
         Some("one_thread_per_node") => Split::OneThread,
         Some(unknown) => panic!("deferred={unknown}: one_thread_per_node, all_cpus or all_cpus_by_section"),
     };
-    let rest = deferred(&division, hand_over.free(), cpu_nodes, split, room);
+    let rest = deferred(&division, free, cpu_nodes, split, room);
     let mut room = [0; MAX_NODES * MAX_NODES];
     let distances = Some(machine.distance_table(&mut room));
     let pages = Pages::with_distances(division.specs, cpu_nodes, distances, config, memory, None);

@@ -3,7 +3,8 @@
 //! A unit is initialised in two passes. First the CPU that has claimed the unit (see [`defer`](crate::defer)) makes its
 //! descriptors, in whole pageblocks and without a lock: no other CPU reads the descriptors of a pageblock that is not
 //! present. Then, under the zone lock, the pageblocks become present and the free ranges go to the buddy lists. So no
-//! frame is handed out before its descriptor is ready, and none is initialised twice.
+//! frame is handed out before its descriptor is ready, and none is initialised twice. A merge reads the buddy's
+//! descriptor, which may be further up but is never outside the unit.
 
 use core::fmt;
 use core::ops::Range;
@@ -58,17 +59,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.later().map(|later| later.deferred)
     }
 
-    /// Makes memory of a zone usable after a request for a block of `order` found none: whole sections, at least as
-    /// many pages as the block, if the zone has them. Returns whether to look again. Any CPU may call this at any time,
-    /// with or without workers.
+    /// Makes memory of a zone usable after a request for `wanted` contiguous pages found none: whole sections, at least
+    /// as many pages, if the zone has them. Returns whether to look again. Any CPU may call this at any time, with or
+    /// without workers.
     ///
     /// O(pages / 1024), and O(pages) where descriptors must be cleared.
-    pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
-        self.grow_by(zone, order.pages(), cpu)
-    }
-
-    /// [`grow`](Self::grow), after a request for `wanted` contiguous pages.
-    pub(crate) fn grow_by(&self, zone: ZoneId, wanted: u64, cpu: Option<CpuId>) -> bool {
+    pub fn grow(&self, zone: ZoneId, wanted: u64, cpu: Option<CpuId>) -> bool {
         let Some(later) = self.later().filter(|later| later.deferred.may_grow()) else { return false };
         let target = wanted.next_multiple_of(later.deferred.how().section);
         let mut pages = 0;
@@ -191,7 +187,7 @@ const RANGES_PER_HOLD: usize = 64;
 fn end_of_hold(free: &[Range<Pfn>], range: Range<Pfn>) -> Pfn {
     let next = init::clipped(free, range.clone()).nth(RANGES_PER_HOLD);
     let end = next.map_or(range.end, |part| part.start.block_start(MAX_ORDER));
-    end.max(init::unit_end(range.start)).min(range.end)
+    end.max(range.start.block_start(MAX_ORDER).add(MAX_ORDER.pages())).min(range.end)
 }
 
 /// The pageblocks that `range` touches and in which memory is free.

@@ -53,7 +53,7 @@ impl EarlyRequest {
     }
 }
 
-/// Reason why an early allocation, reservation or free was refused. The state is unchanged.
+/// Reason why an early allocation or reservation was refused. The state is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlyError {
     /// 0 pages were requested, or the alignment is no power of two.
@@ -67,13 +67,11 @@ pub enum EarlyError {
     },
     /// The caller's array of reserved ranges is full.
     Full {
-        /// The range to reserve or free.
+        /// The range to reserve.
         range: Range<Pfn>,
         /// Entries of the array.
         room: usize,
     },
-    /// A range to be freed holds a frame that is not reserved.
-    NotReserved(Pfn),
 }
 
 impl fmt::Display for EarlyError {
@@ -93,7 +91,6 @@ impl fmt::Display for EarlyError {
                 "frames {:#x}..{:#x}: there is room for {room} reserved ranges, and no more",
                 range.start.0, range.end.0
             ),
-            Self::NotReserved(pfn) => write!(f, "{pfn:?} is not reserved and cannot be freed"),
         }
     }
 }
@@ -137,30 +134,11 @@ impl<'b> Early<'b> {
     /// # Errors
     /// The caller's array is full.
     pub fn reserve(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
-        self.set_reserved(range, true)
-    }
-
-    fn set_reserved(&mut self, range: Range<Pfn>, reserved: bool) -> Result<(), EarlyError> {
         if range.is_empty() {
             return Ok(());
         }
-        let set = self.reserved.set(range.start.0..range.end.0, reserved.then_some(()));
+        let set = self.reserved.set(range.start.0..range.end.0, ());
         set.map_err(|Full(room)| EarlyError::Full { range, room })
-    }
-
-    /// Frees reserved frames. O(ranges).
-    ///
-    /// # Errors
-    /// A frame is not reserved; or the array has no room for the second part of a range that is cut in two.
-    pub fn free_range(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
-        // Adjacent ranges are joined, so a reserved range is inside a single one.
-        let first = self.reserved.overlapping(&(range.start.0..range.end.0)).first();
-        let reserved_to =
-            first.filter(|span| span.start <= range.start.0).map_or(range.start, |span| Pfn(span.end));
-        if reserved_to < range.end {
-            return Err(EarlyError::NotReserved(reserved_to));
-        }
-        self.set_reserved(range, false)
     }
 
     /// Takes contiguous frames, and returns the first. O(ranges).
@@ -293,25 +271,21 @@ mod tests {
     }
 
     #[test]
-    fn reserving_and_freeing() {
+    fn reserving() {
         let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 2]);
         let mut early = machine(&mut buffers, &mut reserved);
         early.reserve(Pfn(90)..Pfn(250)).expect("there is room");
         early.reserve(Pfn(95)..Pfn(100)).expect("it is reserved already");
         early.reserve(Pfn(7)..Pfn(7)).expect("nothing");
         assert_eq!(free(&early), [(0, 90), (300, 400)]);
-        early.free_range(Pfn(100)..Pfn(110)).expect("it was reserved");
-        assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)]);
-        assert_eq!(early.free_range(Pfn(95)..Pfn(102)), Err(EarlyError::NotReserved(Pfn(100))));
-        assert_eq!(early.free_range(Pfn(80)..Pfn(95)), Err(EarlyError::NotReserved(Pfn(80))));
-        early.free_range(Pfn(240)..Pfn(250)).expect("the last of what is reserved");
-        let range = Pfn(120)..Pfn(121);
-        assert_eq!(early.free_range(range.clone()), Err(EarlyError::Full { range, room: 2 }));
+        early.reserve(Pfn(350)..Pfn(360)).expect("there is room for two");
+        let range = Pfn(10)..Pfn(11);
+        assert_eq!(early.reserve(range.clone()), Err(EarlyError::Full { range, room: 2 }));
         assert!(matches!(
             early.alloc(&EarlyRequest { from: Side::Bottom, ..EarlyRequest::new(1) }),
             Err(EarlyError::Full { .. })
         ));
-        assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)], "nothing has changed");
+        assert_eq!(free(&early), [(0, 90), (300, 350), (360, 400)], "nothing has changed");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
-use crate::boot::zones::{Division, ranges_of};
+use crate::boot::zones::Division;
 use crate::buddy::Buddy;
 use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How, Stage};
 use crate::frame::FrameUser;
@@ -22,8 +22,8 @@ use crate::platform::Platform;
 use crate::policy::init::Split;
 use crate::units::{NodeId, Pfn};
 
-/// The memory that `division` leaves for later, of the free ranges handed over
-/// ([`HandOver::free`](crate::boot::zones::HandOver::free)), divided between the CPUs of each node by `split`.
+/// The memory that `division` leaves for later, of the ranges that early allocation has left ([`Division::free`]),
+/// divided between the CPUs of each node by `split`.
 ///
 /// # Panics
 /// If `memory` has no room for all zones.
@@ -40,7 +40,7 @@ pub fn deferred<'m, P: Platform>(
         DeferredZone {
             spec,
             present: part.present,
-            free: ranges_of(free, &spec),
+            free,
             deferred_from: part.deferred_from,
             cpus: cpu_nodes.iter().filter(|&&node| node == spec.node).count() as u64,
         }

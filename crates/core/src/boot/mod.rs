@@ -17,13 +17,11 @@ pub mod zones;
 use core::fmt;
 
 use crate::error::SetupError;
-use crate::frame::FrameUser;
-use crate::platform::Platform;
 use early::EarlyError;
 use map::MapError;
 use zones::ZonesError;
 
-/// Reason why a step of boot failed. `?` converts the errors of all steps into it.
+/// Reason why a step before the allocator failed. `?` converts the errors of all these steps into it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BootError {
     /// A range is refused.
@@ -34,10 +32,6 @@ pub enum BootError {
     Zones(ZonesError),
     /// The allocator cannot be planned or made.
     Setup(SetupError),
-    /// Boot begins once, with memory that was deferred ([`Allocator::begin`](crate::Allocator::begin)).
-    Begun,
-    /// Boot ends when all memory is initialised and no worker is left ([`Booting::finish`](late::Booting::finish)).
-    Unfinished,
 }
 
 impl fmt::Display for BootError {
@@ -47,12 +41,6 @@ impl fmt::Display for BootError {
             Self::Early(error) => error.fmt(f),
             Self::Zones(error) => error.fmt(f),
             Self::Setup(error) => error.fmt(f),
-            Self::Begun => f.write_str(
-                "boot has begun before, or no memory was deferred: call `begin` once, after `defer`",
-            ),
-            Self::Unfinished => {
-                f.write_str("memory is not initialised yet, or a worker runs: run one, then finish")
-            }
         }
     }
 }
@@ -70,9 +58,3 @@ macro_rules! from_steps {
 }
 
 from_steps! { MapError => Map, EarlyError => Early, ZonesError => Zones, SetupError => Setup, }
-
-impl<P: Platform, M: FrameUser> From<late::Booting<'_, '_, P, M>> for BootError {
-    fn from(_: late::Booting<'_, '_, P, M>) -> Self {
-        Self::Unfinished
-    }
-}

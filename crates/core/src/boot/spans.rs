@@ -47,16 +47,16 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         &self.as_slice()[from..from + count]
     }
 
-    /// Gives all of `range` the tag, or none, whatever was there. Without room the state is unchanged. O(n).
-    pub(crate) fn set(&mut self, range: Range<u64>, tag: Option<T>) -> Result<(), Full> {
+    /// Gives all of `range` the tag, whatever was there. Without room the state is unchanged. O(n).
+    pub(crate) fn set(&mut self, range: Range<u64>, tag: T) -> Result<(), Full> {
         // The intervals that overlap or touch the range.
         let from = self.as_slice().partition_point(|span| span.end < range.start);
         let to = from + self.as_slice()[from..].partition_point(|span| span.start <= range.end);
         let touched = &self.as_slice()[from..to];
         let before = touched.first().map(|&span| Span { end: span.end.min(range.start), ..span });
         let after = touched.last().map(|&span| Span { start: span.start.max(range.end), ..span });
-        let painted = tag.map(|tag| Span { start: range.start, end: range.end, tag });
-        let mut parts = [before, painted, after].map(|part| part.filter(|span| span.start < span.end));
+        let painted = Span { start: range.start, end: range.end, tag };
+        let mut parts = [before, Some(painted), after].map(|part| part.filter(|span| span.start < span.end));
         for n in [1, 2] {
             if let [Some(first), Some(next)] = [parts[n - 1], parts[n]]
                 && first.end == next.start
@@ -97,7 +97,7 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
                 }
                 next => (next.map_or(range.end, |next| next.start.min(range.end)), tag),
             };
-            self.set(at..end, Some(becomes))?;
+            self.set(at..end, becomes)?;
             at = end;
         }
         Ok(overlapped)
@@ -165,18 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn covering_and_uncovering_agree_with_an_array_of_places() {
+    fn the_last_tag_of_a_place_is_the_one_set_last() {
         let all: Vec<_> = (0..16).flat_map(|start| (start + 1..=16).map(move |end| start..end)).collect();
         for a in &all {
             for b in &all {
                 for c in all.iter().step_by(3) {
-                    let mut room = [Span::default(); 3];
+                    let mut room = [Span::default(); 5];
                     let mut spans = Spans::new(&mut room);
                     let mut places = [None; 16];
-                    for (range, covers) in [(a, true), (b, true), (c, false)] {
-                        let done = spans.set(range.clone(), covers.then_some(()));
-                        assert_eq!(done, Ok(()));
-                        places[range.start as usize..range.end as usize].fill(covers.then_some(()));
+                    for (range, tag) in [(a, 1), (b, 1), (c, 2)] {
+                        assert_eq!(spans.set(range.clone(), tag), Ok(()));
+                        places[range.start as usize..range.end as usize].fill(Some(tag));
                         assert_eq!(as_places(&spans), places, "{a:?} {b:?} {c:?}");
                         assert!(is_tidy(&spans), "{spans:?}");
                     }
@@ -189,12 +188,12 @@ mod tests {
     fn what_does_not_fit_changes_nothing_where_it_says_so() {
         let mut room = [Span::default(); 1];
         let mut spans = Spans::new(&mut room);
-        assert_eq!(spans.set(4..8, Some(())), Ok(()));
-        assert_eq!(spans.set(10..12, Some(())), Err(Full(1)));
-        assert_eq!(spans.set(5..6, None), Err(Full(1)));
-        assert_eq!(spans.as_slice(), [Span { start: 4, end: 8, tag: () }]);
-        assert_eq!(spans.set(8..12, Some(())), Ok(()));
-        assert_eq!(spans.as_slice(), [Span { start: 4, end: 12, tag: () }]);
+        assert_eq!(spans.set(4..8, 1), Ok(()));
+        assert_eq!(spans.set(10..12, 1), Err(Full(1)));
+        assert_eq!(spans.set(5..6, 2), Err(Full(1)));
+        assert_eq!(spans.as_slice(), [Span { start: 4, end: 8, tag: 1 }]);
+        assert_eq!(spans.set(8..12, 1), Ok(()));
+        assert_eq!(spans.as_slice(), [Span { start: 4, end: 12, tag: 1 }]);
     }
 
     #[test]
@@ -213,16 +212,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_end_of_an_interval_is_taken_out_without_room() {
-        let mut room = [Span::default(); 1];
-        let mut spans = Spans::new(&mut room);
-        assert_eq!(
-            (spans.set(4..8, Some(())), spans.set(6..8, None), spans.set(4..5, None)),
-            (Ok(()), Ok(()), Ok(()))
-        );
-        assert_eq!(spans.as_slice(), [Span { start: 5, end: 6, tag: () }]);
     }
 }

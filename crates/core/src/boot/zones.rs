@@ -175,6 +175,18 @@ impl<'b> Division<'b> {
         }
         Ok(Self { specs, parts, nodes, lost, rules })
     }
+
+    /// The memory that early allocation has left to the zones: sorted, cut where zones end. To be asked when it has
+    /// ended; the ranges are those for [`late::deferred`](crate::boot::late::deferred). O(zones × ranges).
+    pub fn free<'a>(&'a self, early: &'a Early<'_>) -> impl Iterator<Item = Range<Pfn>> + 'a {
+        self.specs.iter().flat_map(|spec| {
+            // Memory inside the zone but of another node is lost.
+            let of_node = early.free().filter(|piece| piece.home.node == spec.node);
+            let within =
+                of_node.map(|piece| piece.range.start.max(spec.start)..piece.range.end.min(spec.end()));
+            joined(within.filter(|range| !range.is_empty()))
+        })
+    }
 }
 
 fn node_of(nodes: &[NodePart], node: NodeId) -> Option<&NodePart> {
@@ -303,83 +315,6 @@ fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[Zo
             }
         }
     }
-}
-
-/// The free memory of every zone after early allocation.
-#[derive(Debug)]
-pub struct HandOver<'b> {
-    early: Early<'b>,
-    free: &'b [Range<Pfn>],
-}
-
-impl<'b> HandOver<'b> {
-    /// Ends early allocation: writes the memory that is free and in a zone of `division` to `room`, sorted, cut where
-    /// zones end. O(zones × ranges).
-    ///
-    /// # Errors
-    /// `room` is smaller than [`HandOver::ranges`].
-    pub fn new(
-        early: Early<'b>,
-        division: &Division<'_>,
-        room: &'b mut [Range<Pfn>],
-    ) -> Result<Self, ZonesError> {
-        let mut len = 0;
-        for range in in_zones(&early, division.specs) {
-            let full = ZonesError::Full("free ranges", room.len());
-            *room.get_mut(len).ok_or(full)? = range;
-            len += 1;
-        }
-        Ok(Self { early, free: &room[..len] })
-    }
-
-    /// Number of ranges that would be handed over now. O(zones × ranges).
-    #[must_use]
-    pub fn ranges(early: &Early<'_>, division: &Division<'_>) -> usize {
-        in_zones(early, division.specs).count()
-    }
-
-    /// All free ranges.
-    #[must_use]
-    pub const fn free(&self) -> &'b [Range<Pfn>] {
-        self.free
-    }
-
-    /// Free ranges of a zone. O(log ranges).
-    #[must_use]
-    pub fn of(&self, zone: &ZoneSpec) -> &'b [Range<Pfn>] {
-        ranges_of(self.free, zone)
-    }
-
-    /// Base pages handed over. O(ranges).
-    #[must_use]
-    pub fn pages(&self) -> u64 {
-        self.free.iter().map(|range| range.end.0 - range.start.0).sum()
-    }
-
-    /// The final state of early allocation, for reading.
-    #[must_use]
-    pub const fn early(&self) -> &Early<'b> {
-        &self.early
-    }
-}
-
-/// The ranges of `free` that are in `zone`. `free` is sorted, and each range is in one zone. O(log ranges).
-#[must_use]
-pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>] {
-    let from = free.partition_point(|range| range.end <= zone.start);
-    let to = free.partition_point(|range| range.start < zone.end());
-    &free[from..to]
-}
-
-/// The free ranges of `early` that are in zones, which are sorted. Adjacent ranges of one zone are joined. O(zones ×
-/// ranges) for all.
-fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<Item = Range<Pfn>> + 'a {
-    specs.iter().flat_map(|spec| {
-        // Memory inside the zone but of another node is lost.
-        let of_node = early.free().filter(|piece| piece.home.node == spec.node);
-        let within = of_node.map(|piece| piece.range.start.max(spec.start)..piece.range.end.min(spec.end()));
-        joined(within.filter(|range| !range.is_empty()))
-    })
 }
 
 #[cfg(test)]

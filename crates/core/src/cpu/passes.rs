@@ -93,7 +93,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             marks: config.keep_marks,
             reclaim: helpers.reclaim.is_some(),
             compact: helpers.migrate.is_some(),
-            forget: config.experiment.zonelist_cache.clears_after_progress(),
             as_linux: !config.engine.has_maps(),
         };
         let mut found = None;
@@ -118,11 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             // A node that does not exist has no zonelist and no zone.
             choice.start = local;
         }
-        let list = if choice.start == local {
-            self.allocator.zonelist_of(self.cpu)
-        } else {
-            self.allocator.zonelist_of_node(choice.start)
-        };
+        let list = self.allocator.zonelist_of_node(choice.start);
         Path { request, helpers, choice, list, reclaiming, avoid_fragmentation: false }
     }
 
@@ -144,7 +139,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
             Step::Compact => self.compact_for(path),
             Step::Reclaim => return self.reclaim_directly(path),
-            Step::Forget => start.hints.clear(),
             Step::Drain => self.drain_everywhere(path),
             Step::Assess => return self.could_be_reclaimed(path).into(),
             Step::Pause => {

@@ -163,7 +163,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
                     if let Some(start) = self.contig_of(zone, pages, align, migratetype, helpers) {
                         return Ok(start..start.add(pages));
                     }
-                    if !self.allocator.grow_by(id, pages, Some(self.cpu)) {
+                    if !self.allocator.grow(id, pages, Some(self.cpu)) {
                         break;
                     }
                 }

@@ -183,15 +183,20 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 reclaimer.wait_if_congested(zone, WAIT_MS);
             }
         }
+        let experiment = &self.allocator.config.experiment;
         if total.freed > 0 {
             // Background reclaim may succeed again.
             self.zones_of(path).for_each(|zone| self.allocator.node(zone.spec().node).set_failures(0));
-            return Outcome::Progress(total.freed);
+        } else if experiment.reclaim != Generation::V3_0
+            || !self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone))
+        {
+            // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
+            return Outcome::No;
         }
-        // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
-        let hope = self.allocator.config.experiment.reclaim == Generation::V3_0
-            && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
-        if hope { Outcome::Progress(0) } else { Outcome::No }
+        if experiment.zonelist_cache.clears_after_progress() {
+            self.allocator.node(path.choice.start).hints.clear();
+        }
+        Outcome::Progress(total.freed)
     }
 
     fn has_hope(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>) -> bool {

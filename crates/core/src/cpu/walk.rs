@@ -179,7 +179,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Tries `attempt`; while it fails and boot has left memory of the zone for later, initialises more and tries
     /// again.
     fn grow_and_try<T>(&self, zone: ZoneId, order: Order, attempt: impl Fn() -> Option<T>) -> Option<T> {
-        while self.allocator.grow(zone, order, Some(self.cpu)) {
+        while self.allocator.grow(zone, order.pages(), Some(self.cpu)) {
             if let Some(found) = attempt() {
                 return Some(found);
             }

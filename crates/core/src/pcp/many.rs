@@ -12,8 +12,8 @@ const NO_RUN: u8 = u8::MAX;
 /// Most runs that are given back together: as many as a byte numbers. With 128, a long drain takes the locks of its
 /// sections twice, and random frees on 256 simulated CPUs take a sixth longer.
 const RUNS: usize = NO_RUN as usize;
-/// Blocks of a short drain.
-const FEW: usize = 8;
+/// Blocks of a short drain: half of the slots that a list of huge pages has where few CPUs use a zone.
+const FEW: usize = 16;
 /// Most blocks taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 

@@ -36,15 +36,6 @@ pub fn first_deferred(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64
     None
 }
 
-/// End of the max-order unit that starts at `start`: the next multiple of 1024 strictly above. O(1).
-///
-/// A unit is initialised in two passes: first the descriptors of all its free ranges are written, then the ranges go to
-/// the buddy lists. A merge reads the buddy's descriptor, which may be further up but is never outside the unit.
-#[must_use]
-pub const fn unit_end(start: Pfn) -> Pfn {
-    Pfn(next_multiple(start.0, MAX_ORDER.pages()))
-}
-
 /// Order of the block at `start` that a free range gives to the buddy lists next: a pageblock if `start` is aligned and
 /// a whole one is left before `end`, else 0. O(1).
 #[must_use]
@@ -92,19 +83,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// Divides `range` of `size` base pages:
+    /// Divides `range` of `size` base pages into chunks that are multiples of `grain`:
     ///
-    /// `threads = min(max(size / min_chunk, 1), max_threads)`, and
-    /// `chunk = roundup(max(size / (4 · threads), min_chunk), align)`.
+    /// `threads = min(max(size / grain, 1), max_threads)`, and `chunk = roundup(max(size / (4 · threads), 1), grain)`.
     ///
-    /// 0 counts as 1 for `align`, `min_chunk` and `max_threads`. O(1).
+    /// 0 counts as 1 for `grain` and `max_threads`. O(1).
     #[must_use]
-    pub fn new(range: Range<Pfn>, align: u64, min_chunk: u64, max_threads: u64) -> Self {
+    pub fn new(range: Range<Pfn>, grain: u64, max_threads: u64) -> Self {
         let size = range.end.0.saturating_sub(range.start.0);
-        let min_chunk = min_chunk.max(1);
-        let threads = (size / min_chunk).max(1).min(max_threads.max(1));
+        let threads = (size / grain.max(1)).max(1).min(max_threads.max(1));
         let share = size / threads.saturating_mul(CHUNKS_PER_THREAD);
-        Self { range, threads, chunk: round_up(share.max(min_chunk), align) }
+        Self { range, threads, chunk: round_up(share.max(1), grain) }
     }
 
     /// The chunk that a worker claims when the job's position is `at`. It ends at the next multiple of `chunk` strictly
@@ -114,26 +103,16 @@ impl Job {
     pub fn claim(&self, at: Pfn) -> Option<Range<Pfn>> {
         let end = match self.threads {
             1 => self.range.end,
-            _ => Pfn(next_multiple(at.0, self.chunk)).min(self.range.end),
+            _ => Pfn(round_up(at.0.saturating_add(1), self.chunk)).min(self.range.end),
         };
         (at < self.range.end).then_some(at..end)
-    }
-
-    /// All chunks in the order in which they are claimed.
-    pub fn claims(&self) -> impl Iterator<Item = Range<Pfn>> {
-        let mut at = self.range.start;
-        core::iter::from_fn(move || {
-            let chunk = self.claim(at)?;
-            at = chunk.end;
-            Some(chunk)
-        })
     }
 }
 
 /// The jobs of one node in turn: its free memory from `first_deferred` on. `node_cpus` is the number of CPUs of the
 /// node, 0 counts as 1.
 ///
-/// | split | a job covers | threads at most | align = `min_chunk` |
+/// | split | a job covers | threads at most | grain |
 /// |---|---|---|---|
 /// | `OneThread` | one free range | 1 | 1024 |
 /// | `AllCpus` | one free range | CPUs | 1024 |
@@ -151,23 +130,16 @@ pub fn jobs(
     let mut at = first_deferred;
     core::iter::from_fn(move || {
         let range = clipped(ranges, at..Pfn(u64::MAX)).next()?;
-        let unit = MAX_ORDER.pages();
         let job = match split {
-            Split::OneThread => Job::new(range, unit, unit, 1),
-            Split::AllCpus => Job::new(range, unit, unit, node_cpus),
+            Split::OneThread => Job::new(range, MAX_ORDER.pages(), 1),
+            Split::AllCpus => Job::new(range, MAX_ORDER.pages(), node_cpus),
             Split::AllCpusBySection => {
-                let end = Pfn(round_up(range.end.0, section));
-                Job::new(range.start..end, section, section, node_cpus)
+                Job::new(range.start..Pfn(round_up(range.end.0, section)), section, node_cpus)
             }
         };
         at = job.range.end;
         Some(job)
     })
-}
-
-/// The next multiple of `multiple` strictly above `value`, or `u64::MAX`.
-const fn next_multiple(value: u64, multiple: u64) -> u64 {
-    round_up(value.saturating_add(1), multiple)
 }
 
 #[cfg(test)]
@@ -188,6 +160,11 @@ mod tests {
 
     fn pages(range: &Range<Pfn>) -> u64 {
         range.end.0 - range.start.0
+    }
+
+    /// All chunks of a job in the order in which they are claimed.
+    fn claims_of(job: &Job) -> impl Iterator<Item = Range<Pfn>> {
+        core::iter::successors(job.claim(job.range.start), |chunk| job.claim(chunk.end))
     }
 
     /// Counts frame by frame, as boot does.
@@ -238,14 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn units_end_at_the_next_multiple() {
-        for (start, end) in [(0, 1024), (1, 1024), (1023, 1024), (1024, 2048), (1025, 2048)] {
-            assert_eq!(unit_end(Pfn(start)), Pfn(end));
-        }
-        assert_eq!(unit_end(Pfn(u64::MAX)), Pfn(u64::MAX));
-    }
-
-    #[test]
     fn whole_pageblocks_are_released_as_one() {
         for (start, end, order) in
             [(0, 512, 9), (0, 511, 0), (1, 1024, 0), (512, 1024, 9), (512, 1023, 0), (511, 512, 0)]
@@ -278,7 +247,7 @@ mod tests {
             assert_eq!(all.len(), 1);
             let job = &all[0];
             assert_eq!((pages(&job.range), job.threads, job.chunk), (99_581_952, 52, chunk));
-            let claimed: Vec<_> = job.claims().collect();
+            let claimed: Vec<_> = claims_of(job).collect();
             assert_eq!(claimed.len(), claims);
             assert_eq!(pages(&claimed[0]), head);
             assert!(tail.is_none_or(|tail| pages(&claimed[claims - 1]) == tail));
@@ -286,40 +255,35 @@ mod tests {
         }
         let single: Vec<_> = jobs(&node, first, Split::OneThread, 52, SECTION_PAGES).collect();
         assert_eq!(single.len(), 1);
-        assert_eq!(single[0].claims().collect::<Vec<_>>(), [span(1_081_344, 384 * GIB)]);
+        assert_eq!(claims_of(&single[0]).collect::<Vec<_>>(), [span(1_081_344, 384 * GIB)]);
     }
 
     #[test]
     fn threads_and_chunks_stay_within_their_bounds() {
         for size in [0, 1, 1023, 1024, 1025, 2047, 2048, 100_000, 1 << 30, 1 << 40] {
-            for align in [0, 1, 3, 1024, 32_768] {
-                for min_chunk in [0, 1, 1000, 1024, 32_768] {
-                    for max_threads in [0, 1, 2, 52, 8192] {
-                        let job = Job::new(span(12_345, 12_345 + size), align, min_chunk, max_threads);
-                        assert!((1..=max_threads.max(1)).contains(&job.threads), "{job:?}");
-                        assert!(job.threads == 1 || job.threads * min_chunk <= size, "{job:?}");
-                        assert!(
-                            job.chunk >= min_chunk.max(1) && job.chunk.is_multiple_of(align.max(1)),
-                            "{job:?}"
-                        );
-                        if size <= 100_000 {
-                            let covered: u64 = job.claims().map(|claim| pages(&claim)).sum();
-                            assert_eq!(covered, size, "{job:?}");
-                        }
-                        assert_eq!(job.claim(job.range.end), None);
+            for grain in [0, 1, 3, 1000, 1024, 32_768] {
+                for max_threads in [0, 1, 2, 52, 8192] {
+                    let job = Job::new(span(12_345, 12_345 + size), grain, max_threads);
+                    assert!((1..=max_threads.max(1)).contains(&job.threads), "{job:?}");
+                    assert!(job.threads == 1 || job.threads * grain <= size, "{job:?}");
+                    assert!(job.chunk > 0 && job.chunk.is_multiple_of(grain.max(1)), "{job:?}");
+                    if size <= 100_000 {
+                        let covered: u64 = claims_of(&job).map(|claim| pages(&claim)).sum();
+                        assert_eq!(covered, size, "{job:?}");
                     }
+                    assert_eq!(job.claim(job.range.end), None);
                 }
             }
         }
-        let endless = Job::new(span(0, u64::MAX), u64::MAX, u64::MAX, u64::MAX);
-        assert_eq!(endless.claims().count(), 1);
+        let endless = Job::new(span(0, u64::MAX), u64::MAX, u64::MAX);
+        assert_eq!(claims_of(&endless).count(), 1);
     }
 
     #[test]
     fn claims_follow_one_another_and_end_on_multiples() {
-        let job = Job::new(span(5000, 2_000_123), 1024, 1024, 7);
+        let job = Job::new(span(5000, 2_000_123), 1024, 7);
         let mut at = job.range.start;
-        for claim in job.claims() {
+        for claim in claims_of(&job) {
             assert_eq!(claim.start, at);
             assert!(claim.end.0 % job.chunk == 0 || claim.end == job.range.end);
             assert!(claim.start < claim.end && pages(&claim) <= job.chunk);
@@ -346,7 +310,7 @@ mod tests {
                 for job in jobs(&ranges, first, split, cpus, SECTION_PAGES) {
                     assert!(job.range.start >= at, "{split:?}: jobs follow one another");
                     at = job.range.end;
-                    for claim in job.claims() {
+                    for claim in claims_of(&job) {
                         covered += clipped(&ranges, claim).map(|part| pages(&part)).sum::<u64>();
                     }
                 }
@@ -376,7 +340,7 @@ mod tests {
             assert!(last.is_none_or(|last| section > last));
             assert_eq!(job.range.end.0 % SECTION_PAGES, 0);
             last = Some((job.range.end.0 - 1) / SECTION_PAGES);
-            for claim in job.claims() {
+            for claim in claims_of(&job) {
                 assert!(claim.end.0 % SECTION_PAGES == 0, "no unit is shared between workers");
             }
         }

@@ -57,6 +57,9 @@ pub struct Choice {
 #[must_use]
 pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node: bool) -> Choice {
     let anywhere = |start| Choice { start, only: NodeMask::ALL, first: None, cached: true };
+    let in_turn = |nodes: NodeMask, weights, turn| {
+        anywhere(weighted(nodes.and(usable), weights, turn).unwrap_or(local))
+    };
     let choice = match policy {
         NodePolicy::Local => anywhere(local),
         NodePolicy::Preferred(node) => anywhere(node),
@@ -65,12 +68,8 @@ pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node
             Choice { first: (!first.is_empty()).then_some(first), ..anywhere(local) }
         }
         NodePolicy::Bind(nodes) => Choice { only: nodes, cached: false, ..anywhere(local) },
-        NodePolicy::Interleave { nodes, turn } => {
-            anywhere(weighted(nodes.and(usable), &[], turn).unwrap_or(local))
-        }
-        NodePolicy::Weighted { nodes, weights, turn } => {
-            anywhere(weighted(nodes.and(usable), weights, turn).unwrap_or(local))
-        }
+        NodePolicy::Interleave { nodes, turn } => in_turn(nodes, &[], turn),
+        NodePolicy::Weighted { nodes, weights, turn } => in_turn(nodes, weights, turn),
     };
     if this_node {
         let start = NodeMask::of(choice.start);

@@ -114,9 +114,6 @@ pub struct Means {
     pub reclaim: bool,
     /// The request has a mover.
     pub compact: bool,
-    /// Whether progress of direct reclaim wipes the zonelist cache
-    /// ([`clears_after_progress`](super::zlc::Rule::clears_after_progress)).
-    pub forget: bool,
     /// Whether a request fails where Linux v6.1 lets it fail, although there is memory that it may use: on its CPU's
     /// own lists, or reserved for high orders.
     pub as_linux: bool,
@@ -167,8 +164,6 @@ pub enum Step {
     Compact,
     /// Reclaim directly.
     Reclaim,
-    /// Wipe the zonelist cache.
-    Forget,
     /// Drain all per-CPU lists; for a request that cannot wait, this CPU's only.
     Drain,
     /// Check whether any zone could serve the request if all reclaimable pages were free.
@@ -313,9 +308,6 @@ impl<F: FnMut(Step) -> Outcome> Passes<F> {
         let progress = if let Outcome::Progress(pages) = outcome { Some(pages) } else { None };
         if let Some(pages) = progress {
             self.reclaimed = self.reclaimed.saturating_add(pages);
-            if self.means.forget {
-                (self.act)(Step::Forget);
-            }
             self.walk(self.slow(Mark::Min))?;
         }
         // Without a reclaimer only a drain can help. A request that must not fail waits until other CPUs free pages;

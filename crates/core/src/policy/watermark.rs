@@ -169,20 +169,12 @@ impl Access {
         if self.high {
             m -= m / 2;
         }
-        match generation {
-            Generation::V3_0 => {
-                if self.harder {
-                    m -= m / 4;
-                }
-            }
-            Generation::V6_1 => {
-                if self.high && self.harder {
-                    m -= m / 4;
-                }
-                if self.oom_victim {
-                    m -= m / 2;
-                }
-            }
+        let is_old = matches!(generation, Generation::V3_0);
+        if self.harder && (self.high || is_old) {
+            m -= m / 4;
+        }
+        if self.oom_victim && !is_old {
+            m -= m / 2;
         }
         m
     }

@@ -207,7 +207,7 @@ fn sixteen_tebibytes_are_ready_at_once() {
     let first = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
     println!("ready after {:?}", start.elapsed());
     let highest = arena.allocator().zones().last().expect("it has zones").id();
-    assert!(arena.allocator().grow(highest, order, None), "any zone grows");
+    assert!(arena.allocator().grow(highest, order.pages(), None), "any zone grows");
     assert_eq!(arena.allocator().zones()[highest.index()].free_pages(), SECTION_PAGES);
     // SAFETY: no thread uses it.
     unsafe { cpu.free(first, order) }.expect("it is allocated");

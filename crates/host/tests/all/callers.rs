@@ -88,7 +88,7 @@ fn an_owned_cpu_keeps_its_arena_and_lets_it_go() {
     }
     let arena = Arc::new(described(1024, 1));
     let alive = Arc::downgrade(&arena);
-    let mut pool = Pool { cpu: arena.attach_owned().unwrap(), held: Vec::new() };
+    let mut pool = Pool { cpu: OwnedCpu::attach(arena).unwrap(), held: Vec::new() };
     assert_eq!(OwnedCpu::attach(pool.cpu.arena().clone()).unwrap_err(), AttachError::AllTaken { cpus: 1 });
     pool.held.push(pool.cpu.get().alloc(order(3), MOVABLE).unwrap());
     for pfn in pool.held.drain(..) {

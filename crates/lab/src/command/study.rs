@@ -377,7 +377,8 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
     let summary = summary(document, terminal);
     if document.results.len() > 1 && !summary.is_empty() {
         if let Some(busy) = document.results.iter().rev().find_map(|part| part.conditions.get(BUSY)) {
-            let text = format!("\nNoise: {busy}: quiet the machine before you trust what was measured here.");
+            let text = format!("Noise: {busy}: quiet the machine before you trust what was measured here.");
+            terminal.print("\n")?;
             terminal.print(&paragraph(&text, Some(terminal.columns()), "  ", Tone::Worse, terminal))?;
         }
         terminal.print(&format!("\n{summary}"))?;

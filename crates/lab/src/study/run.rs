@@ -27,7 +27,7 @@ pub struct Run<'a> {
     pub models: u32,
     /// Whether simulated runs are shortened further, at the price of more spread.
     pub quick: bool,
-    /// Models where one takes seconds.
+    /// Measurements of each variant, where one takes seconds.
     pub costly_samples: u32,
     /// Models of the machine, where a run of one takes seconds.
     pub costly_models: u32,

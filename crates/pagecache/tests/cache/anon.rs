@@ -20,7 +20,7 @@ const SWAP: FileId = FileId(1000);
 type Swapping<'w> = Cache<'w, Plain, Disk>;
 
 fn cache(world: &Kept, disk: Disk, slots: u64) -> Swapping<'_> {
-    Cache::with_swap(world.allocator(), disk, Swap::new(SWAP, slots as u32))
+    Cache::new(world.allocator(), disk).with_swap(Swap::new(SWAP, slots as u32))
 }
 
 /// Calls again what a failing disk has failed.
@@ -408,7 +408,7 @@ fn freed(anon_is_hot: bool, swappiness: u64) -> (u64, u64) {
     let (hot, stream) = (PAGES / 2, 10 * PAGES);
     let world = world(Generation::V6_1, 1);
     let swap = Swap { swappiness, ..Swap::new(SWAP, (stream + PAGES) as u32) };
-    let cache = Cache::with_swap(world.allocator(), Disk::new(0, 0), swap);
+    let cache = Cache::new(world.allocator(), Disk::new(0, 0)).with_swap(swap);
     let space = SpaceId(1);
     world.on(0, |cpu| {
         let (helpers, mut bytes) = (cache.helpers(), [0; BYTES]);

@@ -416,7 +416,7 @@ fn round(seed: u64, steps: u32) -> (u64, u64) {
     let config = if seed.is_multiple_of(2) { Config::framewright() } else { Config::linux_v6_7() };
     let world = world_of(config, 5);
     let swap = Swap::new(SWAP, 900);
-    let cache = Cache::with_swap(world.allocator(), Chaotic::new(seed), swap);
+    let cache = Cache::new(world.allocator(), Chaotic::new(seed)).with_swap(swap);
     let mut round = Round {
         cache,
         files: Vec::new(),

@@ -149,7 +149,7 @@ fn pages_move_to_another_zone() {
     let spec = Spec::zones([zone(ZoneType::Dma32, 0), zone(ZoneType::Normal, 1)], 1);
     let world: Kept = spec.build_with(|_| PageSlot::default());
     let swap = Swap::new(FileId(1000), 64);
-    let cache = Cache::with_swap(world.allocator(), Disk::default(), swap);
+    let cache = Cache::new(world.allocator(), Disk::default()).with_swap(swap);
     world.on(0, |cpu| {
         let helpers = cache.helpers();
         for index in 0..PAGES {

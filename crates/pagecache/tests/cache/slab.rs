@@ -74,8 +74,8 @@ fn objects_make_room_as_pages_do() {
             objects.fill(cpu, PAGES / 2);
             used.fill(cpu, PAGES / 8);
         });
-        let cache = Cache::new(world.allocator(), Disk::default())
-            .with_shrinkers(&[&objects as &dyn Shrinker, &used]);
+        let mut cache = Cache::new(world.allocator(), Disk::default());
+        cache.set_shrinkers(&[&objects as &dyn Shrinker, &used]);
         assert_eq!(cache.reclaimable(ZoneId(0)).slab, PAGES / 2 + PAGES / 8);
         stream(&world, &cache, PAGES / 4);
         assert_eq!(objects.left(), PAGES / 2, "there is room for all");
@@ -95,7 +95,8 @@ fn objects_make_room_as_pages_do() {
 fn objects_in_use_do_not_go() {
     let world = world(Generation::V6_1, 1);
     let used = Objects { in_use: true, ..Objects::default() };
-    let cache = Cache::new(world.allocator(), Disk::default()).with_shrinkers(&[&used as &dyn Shrinker]);
+    let mut cache = Cache::new(world.allocator(), Disk::default());
+    cache.set_shrinkers(&[&used as &dyn Shrinker]);
     world.on(0, |cpu| {
         while let Ok(pfn) = cpu.alloc(Order::ZERO, Migratetype::Reclaimable) {
             used.pages.lock().unwrap().push(pfn);

@@ -32,7 +32,7 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
             }
             (4, _) => {
                 let (zone, order) = (ZoneId(0), order(random.u8(0..11)));
-                trail.call(|| allocator.grow(zone, order, Some(CpuId(0))));
+                trail.call(|| allocator.grow(zone, order.pages(), Some(CpuId(0))));
             }
             _ => {
                 let order = order([0, 0, 3, 9, 10][random.usize(0..5)]);
@@ -130,7 +130,7 @@ pub(crate) fn workers(split: Split, seed: u64, trail: &mut Trail) {
                 }
                 9 | 10 => {
                     let order = order(random.u8(0..11));
-                    trail.call(|| allocator.grow(ZoneId(node.0 as u8), order, Some(CpuId(node.0))));
+                    trail.call(|| allocator.grow(ZoneId(node.0 as u8), order.pages(), Some(CpuId(node.0))));
                 }
                 _ => {
                     let order = order([9, 10][random.usize(0..2)]);

@@ -7,7 +7,7 @@ use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright_check::free_lists::FreeLists;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -110,9 +110,8 @@ impl Machine {
         for &(start, len) in &self.reserved {
             early.reserve(Pfn(start)..Pfn(start + len)).expect("there is room");
         }
-        let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&early, &division)];
-        let hand_over = HandOver::new(early, &division, &mut free).expect("there is room");
-        Some((RestSpec::of(&division, &hand_over, || 3), division.lost))
+        let free: Vec<_> = division.free(&early).collect();
+        Some((RestSpec::of(&division, &free, || 3), division.lost))
     }
 }
 
@@ -153,7 +152,7 @@ fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule
         let place = &mut team[usize::from(turn) % workers];
         match turn / 16 {
             0 => drop(place.take()),
-            1 => drop(world.allocator().grow(ZoneId((n % rests.len()) as u8), Order::ZERO, None)),
+            1 => drop(world.allocator().grow(ZoneId((n % rests.len()) as u8), 1, None)),
             _ => {
                 let worker =
                     place.get_or_insert_with(|| booting.worker(node(n)).or_else(|| booting.worker(node(0))));

@@ -21,7 +21,6 @@ struct Arrays {
     specs: [ZoneSpec; 32],
     parts: [Part; 32],
     nodes: [NodePart; 8],
-    free: [Range<Pfn>; 64],
 }
 
 impl Arrays {
@@ -34,7 +33,6 @@ impl Arrays {
             specs: [nothing; 32],
             parts: [Part::default(); 32],
             nodes: [NodePart::default(); 8],
-            free: [const { Pfn(0)..Pfn(0) }; 64],
         }
     }
 }
@@ -44,7 +42,7 @@ fn with_division(
     memory: &[(u64, u64, u16, bool)],
     rules: Rules,
     reserved: &[Range<u64>],
-    check: impl FnOnce(Result<(Division<'_>, HandOver<'_>), ZonesError>),
+    check: impl FnOnce(Result<(Division<'_>, Early<'_>), ZonesError>),
 ) {
     let mut buffers = Arrays::new();
     let mut map = MemoryMap::new(&mut buffers.kinds, &mut buffers.homes);
@@ -62,10 +60,14 @@ fn with_division(
     for range in reserved {
         early.reserve(Pfn(range.start)..Pfn(range.end)).expect("there is room");
     }
-    let ranges = HandOver::ranges(&early, &division);
-    let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
-    assert_eq!(hand_over.free().len(), ranges);
-    check(Ok((division, hand_over)));
+    check(Ok((division, early)));
+}
+
+/// The ranges that are left to the zones, and their pages.
+fn left(division: &Division<'_>, early: &Early<'_>) -> (Vec<Range<Pfn>>, u64) {
+    let free: Vec<_> = division.free(early).collect();
+    let pages = free.iter().map(|range| range.end.0 - range.start.0).sum();
+    (free, pages)
 }
 
 /// Node, type, start, pages and present pages of every zone.
@@ -83,7 +85,8 @@ fn a_machine_of_two_nodes() {
         (384 * GIB, 768 * GIB, 1, false),
     ];
     with_division(&memory, Rules::default(), &[0x200..0x1200, 5 * GIB..6 * GIB], |made| {
-        let (division, hand_over) = made.expect("it is sound");
+        let (division, early) = made.expect("it is sound");
+        let (free, pages) = left(&division, &early);
         assert_eq!(
             zones(&division),
             [
@@ -96,15 +99,20 @@ fn a_machine_of_two_nodes() {
         let deferred: Vec<_> = division.parts.iter().map(|part| part.deferred_from.0).collect();
         assert_eq!(deferred, [0x1000, 0xb_fff0, 1_081_344, 384 * GIB + SECTION_PAGES]);
         assert_eq!(division.nodes[1].first_deferred, Some(Pfn(384 * GIB + SECTION_PAGES)));
-        assert_eq!(hand_over.of(&division.specs[0]), [Pfn(1)..Pfn(0x9f), Pfn(0x100)..Pfn(0x200)]);
-        assert_eq!(hand_over.of(&division.specs[1]), [Pfn(0x1200)..Pfn(0xb_fff0)]);
         assert_eq!(
-            hand_over.of(&division.specs[2]),
-            [Pfn(4 * GIB)..Pfn(5 * GIB), Pfn(6 * GIB)..Pfn(384 * GIB)]
+            free,
+            [
+                Pfn(1)..Pfn(0x9f),
+                Pfn(0x100)..Pfn(0x200),
+                Pfn(0x1200)..Pfn(0xb_fff0),
+                Pfn(4 * GIB)..Pfn(5 * GIB),
+                Pfn(6 * GIB)..Pfn(384 * GIB),
+                Pfn(384 * GIB)..Pfn(768 * GIB),
+            ]
         );
         let present = division.parts.iter().map(|part| part.present).sum::<u64>();
-        assert_eq!(hand_over.pages() + 0x1000 + GIB, present);
-        assert_eq!((division.lost, hand_over.early().reserved_pages()), (0, 0x1000 + GIB));
+        assert_eq!(pages + 0x1000 + GIB, present);
+        assert_eq!((division.lost, early.reserved_pages()), (0, 0x1000 + GIB));
     });
 }
 
@@ -150,13 +158,14 @@ fn nodes_are_listed_by_number() {
 fn sixteen_tebibytes_are_cut() {
     let end = 16 << 28;
     with_division(&[(0, end, 0, false)], Rules::default(), &[], |made| {
-        let (division, hand_over) = made.expect("it is sound");
+        let (division, early) = made.expect("it is sound");
         assert_eq!(division.specs.len(), 2 + 16);
         assert_eq!(division.specs[17].end(), Pfn(end));
         assert!(division.specs.iter().all(|spec| spec.pages <= MAX_ZONE_PAGES));
         assert_eq!(division.parts[3].deferred_from, division.specs[3].start);
-        assert_eq!(hand_over.free().len(), 18, "a range ends where its zone ends");
-        assert_eq!(hand_over.pages(), end);
+        let (free, pages) = left(&division, &early);
+        assert_eq!(free.len(), 18, "a range ends where its zone ends");
+        assert_eq!(pages, end);
     });
 }
 
@@ -168,14 +177,14 @@ fn what_shares_a_block_with_another_zone_is_lost() {
         (0x10_0300, 0x10_0800, 2, false),
     ];
     with_division(&memory, Rules::default(), &[], |made| {
-        let (division, hand_over) = made.expect("it is sound");
+        let (division, early) = made.expect("it is sound");
         assert_eq!(
             zones(&division),
             [(0, ZoneType::Normal, 0x10_0000, 0x100, 0x100), (2, ZoneType::Normal, 0x10_0400, 0x400, 0x400)]
         );
         assert_eq!(division.lost, 0x300);
         assert_eq!(division.nodes.len(), 3);
-        assert_eq!(hand_over.pages(), 0x500);
+        assert_eq!(left(&division, &early).1, 0x500);
     });
 }
 
@@ -242,8 +251,7 @@ fn an_early_allocation_is_not_handed_over() {
     let mut early = Early::new(map, &mut buffers.reserved);
     let first = early.alloc(&EarlyRequest::new(100)).expect("it fits");
     assert_eq!(first, Pfn(0x4000 - 100));
-    let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
-    assert_eq!(hand_over.free(), [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);
+    assert_eq!(left(&division, &early).0, [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);
 }
 
 /// The last frame decides the machine's highest type, not the frame after it.
@@ -263,10 +271,10 @@ fn no_range_that_is_handed_over_is_empty() {
     let memory = [(0x10_0000, 0x10_0100, 0, false), (0x10_0100, 0x10_1000, 1, false)];
     for reserved in [0x10_0400..0x10_0500, 0x10_0300..0x10_0500, 0x10_0400..0x10_0401] {
         with_division(&memory, Rules::default(), core::slice::from_ref(&reserved), |made| {
-            let (division, hand_over) = made.expect("it is sound");
+            let (division, early) = made.expect("it is sound");
             assert_eq!(division.specs[1].start, Pfn(0x10_0400));
             assert_eq!(
-                hand_over.free(),
+                left(&division, &early).0,
                 [Pfn(0x10_0000)..Pfn(0x10_0100), Pfn(reserved.end)..Pfn(0x10_1000)],
                 "{reserved:x?}"
             );
@@ -279,11 +287,12 @@ fn each_zone_is_initialised_by_the_cpus_of_its_node() {
     // Boot initialises all of the zone that ends inside a unit.
     let memory = [(0, 3 * GIB - 16, 0, false), (4 * GIB, 6 * GIB, 0, false), (6 * GIB, 8 * GIB, 1, false)];
     with_division(&memory, Rules::default(), &[], |made| {
-        let (division, hand_over) = made.expect("there is room");
+        let (division, early) = made.expect("there is room");
+        let (free, _) = left(&division, &early);
         let mut rests = [const { MaybeUninit::uninit() }; 4];
         let memory = DeferredMemory::<Machine> { zones: &mut rests[..division.specs.len()], slots: &[] };
         let nodes = [0, 1, 1, 1].map(NodeId);
-        let deferred = deferred(&division, hand_over.free(), &nodes, Split::AllCpus, memory);
+        let deferred = deferred(&division, &free, &nodes, Split::AllCpus, memory);
         let cpus = deferred.zones().iter().map(|zone| (zone.rest().spec.node.0, zone.rest().cpus));
         assert!(
             cpus.clone().all(|(node, cpus)| cpus == [1, 3][usize::from(node)]),

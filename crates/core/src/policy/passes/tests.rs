@@ -29,7 +29,7 @@ const fn with(flags: Flags) -> Facts {
     Facts { flags, ..PLAIN }
 }
 
-const ALL: Means = Means { marks: true, reclaim: true, compact: true, forget: false, as_linux: false };
+const ALL: Means = Means { marks: true, reclaim: true, compact: true, as_linux: false };
 
 /// Possible outcomes of a step.
 fn outcomes(step: Step) -> &'static [Outcome] {
@@ -46,7 +46,6 @@ struct Seen {
     drained: bool,
     reclaims: u32,
     last: Option<Step>,
-    progress: bool,
     /// Since the last walk at the min mark: a kill that succeeded, and a pause.
     killed: bool,
     paused: bool,
@@ -83,7 +82,6 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
                 drained: so_far.drained || step == Step::Drain,
                 reclaims: so_far.reclaims + u32::from(step == Step::Reclaim),
                 last: Some(step),
-                progress: matches!(outcome, Outcome::Progress(_)),
                 killed: !at_min && (so_far.killed || (step == Step::Kill && outcome == Outcome::Yes)),
                 paused: !at_min && (so_far.paused || step == Step::Pause),
             };
@@ -114,7 +112,6 @@ fn check(generation: Generation, facts: Facts, means: Means, so_far: &Seen, step
     match step {
         Step::Reclaim => assert!(may_help && means.reclaim, "{}", case()),
         Step::Compact => assert!(may_help && means.compact && facts.order > Order::ZERO, "{}", case()),
-        Step::Forget => assert!(means.forget && so_far.progress, "{}", case()),
         Step::Pause | Step::Assess | Step::Kill => assert!(may_help, "{}", case()),
         Step::Drain => assert!(can_wait || !means.as_linux, "{}", case()),
         Step::Walk(walk) => {
@@ -149,15 +146,9 @@ fn every_request_ends_and_keeps_its_limits() {
                 let flags = FLAGS.into_iter().enumerate().filter(|&(n, _)| bit(n as u32));
                 let flags = flags.fold(Flags::HIGH, |all, (_, flag)| all.and(flag));
                 let facts = Facts { order, movable: bit(7), flags, reclaiming: bit(8) };
-                for means in 0..32 {
+                for means in 0..16 {
                     let bit = |n: u32| means >> n & 1 == 1;
-                    let means = Means {
-                        marks: bit(0),
-                        reclaim: bit(1),
-                        compact: bit(2),
-                        forget: bit(3),
-                        as_linux: bit(4),
-                    };
+                    let means = Means { marks: bit(0), reclaim: bit(1), compact: bit(2), as_linux: bit(3) };
                     explore(generation, facts, means);
                 }
             }
@@ -203,7 +194,6 @@ fn marks(steps: &[Step]) -> std::string::String {
         Step::Wake => "wake",
         Step::Compact => "compact",
         Step::Reclaim => "reclaim",
-        Step::Forget => "forget",
         Step::Drain => "drain",
         Step::Assess => "assess",
         Step::Pause => "pause",
@@ -267,8 +257,7 @@ fn the_passes_of_v3_0() {
     );
     let gentle = with(Flags::NO_RETRY);
     assert_eq!(passes(gentle, ALL, Outcome::No), "low wake min reclaim drain min");
-    let forget = Means { forget: true, ..ALL };
-    assert_eq!(passes(gentle, forget, Outcome::Progress(1)), "low wake min reclaim forget min drain min");
+    assert_eq!(passes(gentle, ALL, Outcome::Progress(1)), "low wake min reclaim min drain min");
 }
 
 #[test]
