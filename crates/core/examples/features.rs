@@ -138,6 +138,10 @@ fn main() {
     assert_eq!(retyped.is_some(), cfg!(feature = "mobility"));
     let again = allocator.set_pageblock_type(block, Migratetype::Movable);
     assert_eq!(again.is_some(), cfg!(feature = "mobility"));
+    // While a pageblock is isolated, frees look at their pageblocks, if there are lists on which they could put blocks.
+    assert_eq!(allocator.isolate_pageblock(block).is_some(), cfg!(feature = "mobility"));
+    allocator.verify().expect("sound with an isolated pageblock");
+    assert_eq!(allocator.unisolate_pageblock(block).is_some(), cfg!(feature = "mobility"));
     churn(&cpu);
     let range = cpu.alloc_contig_with(2048, 2048, Migratetype::Movable, &Helpers::NONE);
     assert_eq!(range.is_ok(), cfg!(feature = "mobility"), "{range:?}");

@@ -195,7 +195,7 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
 pub(crate) fn shut_or_open<P: Platform>(of_zone: &[Pcp<'_, P>], closed: bool) {
     // The lists of all CPUs are closed, or of none: isolating a range writes to them once. If hits count, frees check
     // in any case.
-    if !of_zone[0].counts() && of_zone[0].is_closed() != closed {
+    if cfg!(feature = "lists") && !of_zone[0].counts() && of_zone[0].is_closed() != closed {
         of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
     }
 }
@@ -356,7 +356,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Whether each free checks its pageblock, so that none hits.
     pub(crate) fn is_closed(&self) -> bool {
-        cfg!(feature = "lists") && self.request.load(Relaxed) & CLOSED != 0
+        self.request.load(Relaxed) & CLOSED != 0
     }
 
     /// Lets every free of the owner check its pageblock, while a pageblock of the zone is isolated. Called under the

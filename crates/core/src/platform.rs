@@ -31,7 +31,8 @@ pub use ready::{Metal, OneCpu, PinnedTo, PlainWord};
 ///    after the other one.
 ///
 /// Not needed for safety, but for progress: [`relax`](Self::relax) lets other CPUs continue, so that a spin loop ends,
-/// and [`now_ns`](Self::now_ns) never goes back on one CPU.
+/// [`heavy_barrier`](Self::heavy_barrier) does not wait for a CPU that waits for the caller, and
+/// [`now_ns`](Self::now_ns) never goes back on one CPU.
 #[expect(unsafe_code, reason = "the allocator's locks are built of what an implementor hands out")]
 pub unsafe trait Platform: 'static + Sized {
     /// A shared word with explicit orderings.
@@ -60,9 +61,13 @@ pub unsafe trait Platform: 'static + Sized {
     #[inline(always)]
     fn light_barrier() {}
 
-    /// The half of the CPU that drains: `membarrier`, or an interrupt that every CPU acknowledges. Called with no lock
-    /// held but the one of remote drains. `false`, without any ordering, if no such barrier is available at the moment:
-    /// the CPU then sets request bits.
+    /// The half of the CPU that drains: `membarrier`, or an interrupt that every CPU acknowledges. `false`, without any
+    /// ordering, if no such barrier is available at the moment: the CPU then sets request bits.
+    ///
+    /// Called with no zone lock held. But other CPUs may wait, in calls of their own, until this one has drained: with
+    /// interrupts off they acknowledge none, and two CPUs in need would wait for each other for ever. So a CPU
+    /// acknowledges in [`relax`](Self::relax) and [`park`](Self::park), too, or this function returns `false` after a
+    /// while. Only the latter helps if CPUs also wait with interrupts off for what the caller of the allocator holds.
     fn heavy_barrier() -> bool {
         false
     }
@@ -72,7 +77,8 @@ pub unsafe trait Platform: 'static + Sized {
 
     /// Sleeps until another CPU calls [`unpark`](Self::unpark) on `word`, but only if `word` holds `expected`. The
     /// comparison and the sleep are one step for a CPU that changes the word and then calls `unpark`. May return early.
-    /// A platform that cannot sleep lets other CPUs continue.
+    /// Called with any kind of lock, and with the pin held: a platform whose pinned CPUs cannot sleep lets other CPUs
+    /// continue.
     fn park(word: &Self::Word, expected: u64) {
         let _ = (word, expected);
         Self::relax();
@@ -83,7 +89,8 @@ pub unsafe trait Platform: 'static + Sized {
         let _ = word;
     }
 
-    /// A monotonic clock in nanoseconds, with any origin. Read off the fast path only.
+    /// A monotonic clock in nanoseconds, with any origin and any resolution; 0 if there is none. Read off the fast path
+    /// only.
     fn now_ns() -> u64;
 
     /// Sets `bytes` bytes from `start` on to zero, as fast as the machine can: a `memset`, `rep stos`, or in the
@@ -275,6 +282,7 @@ pub(crate) mod machine {
         static WAITS: Cell<u32> = const { Cell::new(0) };
         static WOKEN: Cell<u32> = const { Cell::new(0) };
         static CLEARS: Cell<u32> = const { Cell::new(0) };
+        static NOW: Cell<u64> = const { Cell::new(0) };
     }
 
     // SAFETY: words and cells are those of the machine; it clears nothing.
@@ -302,8 +310,13 @@ pub(crate) mod machine {
         }
 
         fn now_ns() -> u64 {
-            0
+            NOW.get()
         }
+    }
+
+    /// Sets this thread's clock, which stands still.
+    pub(crate) fn show_time(now_ns: u64) {
+        NOW.set(now_ns);
     }
 
     /// How often this thread was asked to clear memory.

@@ -29,6 +29,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
 use crate::frame::{FrameUser, ListPlace, State};
+use crate::pcp::Pcp;
 use crate::platform::{Platform, Word};
 use crate::policy::{fallback, init};
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -152,7 +153,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             // 10: frees look at their pageblocks where they must, and only there.
             let what = "pages reserved for high orders are not counted so";
             same(zone, what, all.highatomic, zone.pressure.highatomic())?;
-            for pcp in self.pcps_of(zone.id()).iter().filter(|pcp| !pcp.counts()) {
+            let may_hit = |pcp: &&Pcp<'_, P>| cfg!(feature = "lists") && !pcp.counts();
+            for pcp in self.pcps_of(zone.id()).iter().filter(may_hit) {
                 let is_right = if pcp.is_closed() { all.special != [0; 2] } else { all.special[0] == 0 };
                 let [isolated, marked] = all.special;
                 check(zone.id(), None, (isolated, marked))(

@@ -251,7 +251,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Records that a drain of other CPUs' lists has brought nothing, although lists held blocks.
     pub(crate) fn rest(&self) {
-        self.rests_until.store(P::now_ns() + REST_NS + 1, Relaxed);
+        self.rests_until.store(P::now_ns().wrapping_add(REST_NS + 1), Relaxed);
     }
 
     /// Number of sections of the free store.
@@ -392,7 +392,7 @@ pub(crate) fn largest_order(list_has: impl Fn(Order) -> bool) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::machine::Machine;
+    use crate::platform::machine::{Machine, show_time};
     use crate::units::NR_ORDERS;
 
     /// A request that reads the time of its own vain drain, as from a clock that counts milliseconds or stands still,
@@ -406,9 +406,12 @@ mod tests {
         let zone = Zone::new(ZoneId(0), spec, &config, 1, cut, (first, &[], &[]));
         let rests = || [0, 1, REST_NS, REST_NS + 1].map(|now| zone.rests(now));
         assert_eq!(rests(), [false; 4], "no drain was in vain");
-        // The clock of this platform shows 0.
         zone.rest();
         assert_eq!(rests(), [false, true, true, false]);
+        // The last moment before the clock wraps.
+        show_time(u64::MAX);
+        zone.rest();
+        assert_eq!((zone.rests(u64::MAX), rests()), (false, [true, true, false, false]));
     }
 
     /// As the table in the file's head says.
