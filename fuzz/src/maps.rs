@@ -10,7 +10,7 @@ use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::policy::init::Split;
-use framewright::units::{NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::units::{NodeId, Pfn, ZoneId, ZoneType};
 use framewright::{Config, Plan, ZoneSpec};
 use framewright_check::fixture::{RestSpec, Spec};
 use framewright_check::platform::plain::Plain;
