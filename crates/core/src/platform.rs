@@ -65,7 +65,7 @@ pub unsafe trait Platform: 'static + Sized {
     /// ordering, if no such barrier is available at the moment: the CPU then sets request bits.
     ///
     /// Called with no zone lock held. But other CPUs may wait, in calls of their own, until this one has drained: with
-    /// interrupts off they acknowledge none, and two CPUs in need would wait for each other for ever. So a CPU
+    /// interrupts off they acknowledge none, and two CPUs in need would never stop waiting for each other. So a CPU
     /// acknowledges in [`relax`](Self::relax) and [`park`](Self::park), too, or this function returns `false` after a
     /// while. Only the latter helps if CPUs also wait with interrupts off for what the caller of the allocator holds.
     fn heavy_barrier() -> bool {
