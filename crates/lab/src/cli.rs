@@ -4,11 +4,13 @@
 use std::env;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, wrapped};
 use framewright_report::terminal::{Colour, Terminal};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
 use crate::command::{bench, boot, compare, doctor, import, record, replay, study, trace, trial};
@@ -161,6 +163,7 @@ pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Option<Riva
     if cli.quiet {
         progress::silence();
     }
+    refuse_growth();
     undo_tries();
     let session = Session { rivals, format: cli.format, terminal: Terminal::of_stdout(cli.color) };
     match run(&cli.command, &session) {
@@ -185,6 +188,12 @@ fn failed(error: &Error) -> ExitCode {
         say(&format!("framewright: {error}"));
     }
     error.exit_code()
+}
+
+/// Lets a write to a file that may grow no more (`ulimit -f`) say so, as on a full disk: the signal would end the
+/// process without a word. A command that this one starts has its own ways, for a handler does not outlive `exec`.
+fn refuse_growth() {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).expect("this signal can be caught");
 }
 
 /// Brings back what a `try` that was killed has left changed.

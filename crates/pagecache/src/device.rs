@@ -35,10 +35,11 @@ impl IoError {
         if self.code == 0 { None } else { Some(self.code) }
     }
 
-    /// Whether the device is full (`ENOSPC`) or the user's quota is used up (`EDQUOT`). Trying again is of no use then.
+    /// Whether the device is full (`ENOSPC`), the user's quota is used up (`EDQUOT`), or the file may grow no more
+    /// (`EFBIG`). Trying again is of no use then.
     #[must_use]
     pub const fn is_full(self) -> bool {
-        matches!(self.code, ENOSPC | EDQUOT)
+        matches!(self.code, ENOSPC | EDQUOT | EFBIG)
     }
 }
 
@@ -47,7 +48,7 @@ impl fmt::Display for IoError {
         match self.code {
             0 => f.write_str("the device failed"),
             EIO => f.write_str("the device failed: input/output error"),
-            EFBIG => f.write_str("the file is larger than the file system allows"),
+            EFBIG => f.write_str("the file is larger than the file system or `ulimit -f` allows"),
             ENOSPC => f.write_str("no space is left on the device"),
             EROFS => f.write_str("the file system is read-only"),
             EDQUOT => f.write_str("the disk quota is exceeded"),

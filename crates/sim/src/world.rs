@@ -88,7 +88,10 @@ pub fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// No address space for what it describes.
-    #[error("no address space: {0}")]
+    #[error(
+        "no address space for the machine's memory ({0}): simulate a smaller machine, or allow it: `ulimit -v \
+         unlimited`, `sysctl vm.overcommit_memory=0`"
+    )]
     Memory(io::Error),
     /// The allocator refuses its description.
     #[error("{0}")]

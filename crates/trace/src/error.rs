@@ -119,7 +119,12 @@ fn io_hint(path: &Path, cause: &io::Error) -> &'static str {
         io::ErrorKind::NotFound if path == Path::new("-") => "; standard input is /dev/stdin",
         io::ErrorKind::NotFound => "; check the path",
         io::ErrorKind::PermissionDenied => "; check its permissions, or run as root",
-        io::ErrorKind::StorageFull => "; free some space or choose another place",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space or choose another place"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "; allow larger files (`ulimit -f unlimited`) or choose another file system"
+        }
         io::ErrorKind::IsADirectory => "; name a file, not a directory",
         _ => "",
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use framewright_trace::trace::{Event, EventKind, Trace};
@@ -103,6 +103,17 @@ fn commands_keep_to_the_memory_that_valid_input_allows() {
 fn a_replay_is_refused_memory_whose_descriptors_do_not_fit() {
     let error = crate::refusal(&["replay", "none.parquet", "--memory", "16T"], 1);
     assert!(error.contains("MiB are available: choose a smaller --memory"), "{error}");
+}
+
+/// Under a limit of 8 GB, a machine whose descriptors are more.
+#[test]
+fn a_machine_that_finds_no_address_space_is_refused_with_what_allows_it() {
+    let study = "study parallel-init --part machines --kind simulated --quick --samples 1";
+    let limited = format!("ulimit -v 8000000; {} {study}", env!("CARGO_BIN_EXE_framewright"));
+    let output = Command::new("sh").args(["-c", &limited]).output().expect("a shell");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("no address space") && error.contains("`ulimit -v unlimited`"), "{error}");
 }
 
 /// The shortest numbers take the most memory for their text.

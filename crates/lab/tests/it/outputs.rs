@@ -197,6 +197,45 @@ fn every_command_writes_where_it_can_and_says_at_once_where_it_cannot() {
     }
 }
 
+/// `ulimit -f`: the signal that the system sends of a file that may grow no more ended the command without a word.
+#[test]
+fn where_a_file_may_grow_no_more_one_line_says_so_and_the_old_file_stays() {
+    let places = Places::new("grown");
+    let (result, script) = inputs(&places);
+    let (old, shown) = (places.path("folder/old"), places.path("plain/shown"));
+    fs::write(&old, "old").expect("written");
+    let limited = |arguments: &[String], shown: Stdio| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -f 0 && exec timeout 120 \"$@\"", "sh", env!("CARGO_BIN_EXE_framewright")]);
+        shell.args(arguments.iter().map(|word| if word == "OUT" { &old } else { word }));
+        let output = shell.stdout(shown).output().expect("it runs");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error} {:?}", output.status);
+        error.lines().last().expect("a line").to_owned()
+    };
+    for (arguments, _) in writers(&result, &script) {
+        // A recording that finds no room is kept elsewhere, and this process may write nowhere.
+        if arguments[0] == "record" {
+            continue;
+        }
+        let error = limited(&arguments, Stdio::null());
+        let advice = "File too large (os error 27); allow larger files (`ulimit -f unlimited`)";
+        assert!(
+            error.starts_with("framewright: cannot write ") && error.contains(advice),
+            "{arguments:?}: {error}"
+        );
+        assert_eq!(fs::read(&old).expect("there"), b"old", "{arguments:?}");
+        assert_eq!(places.names("folder"), ["old"], "{arguments:?}");
+    }
+    // The page cache tried again for ever what can never be written.
+    let study = "study zone-reclaim --part fsmark --kind measured --quick --samples 1";
+    let error = limited(&study.split(' ').map(str::to_owned).collect::<Vec<_>>(), Stdio::null());
+    assert!(error.contains("the file is larger than the file system or `ulimit -f` allows"), "{error}");
+    let file = fs::File::create(shown).expect("made");
+    let error = limited(&["machines".to_owned()], file.into());
+    assert!(error.starts_with("framewright: cannot write to standard output: File too large"), "{error}");
+}
+
 /// A `/tmp` of 2 MiB, as containers have: programs that write more end with one line, and leave nothing.
 #[test]
 fn a_study_whose_temporary_files_find_no_room_ends_with_one_line() {
