@@ -93,19 +93,19 @@ impl Progress {
         let template = "{prefix} {bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}";
         let style = ProgressStyle::with_template(template).expect("the template is fixed and tested");
         bar.set_style(style.progress_chars("=> "));
-        bar.set_prefix(what.to_owned());
+        bar.set_prefix(without_commands(what, &[]));
         Self { bar, stop: None }
     }
 
     /// Counts a step as done; `doing` names the next.
     pub fn step(&self, doing: &str) {
-        self.bar.set_message(doing.to_owned());
+        self.doing(doing);
         self.bar.inc(1);
     }
 
     /// Shows the current activity without counting a step.
     pub fn doing(&self, doing: &str) {
-        self.bar.set_message(doing.to_owned());
+        self.bar.set_message(without_commands(doing, &[]));
     }
 
     /// Steps done.
@@ -136,5 +136,16 @@ mod tests {
         progress.step("second");
         progress.step("third");
         assert_eq!(progress.position(), 2);
+    }
+
+    /// Names come from a study that another may have written.
+    #[test]
+    fn names_do_not_command_the_terminal() {
+        let bar = ProgressBar::hidden();
+        let progress = Progress::on(bar.clone(), "\u{1b}[31mmine");
+        progress.doing("\u{1b}]0;title\u{7}");
+        assert_eq!((&*bar.prefix(), &*bar.message()), ("?[31mmine", "?]0;title?"));
+        progress.step("\u{9b}2J");
+        assert_eq!(bar.message(), "?2J");
     }
 }
