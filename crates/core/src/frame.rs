@@ -533,8 +533,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// The block that holds frame `pfn`: its first frame and state. [`State::Body`] if the frame was never part of a
-    /// block. A racy read, for explanations and for walks under the zone lock.
+    /// block, or is not in the map. A racy read, for explanations and for walks under the zone lock.
     pub fn find(&self, pfn: Pfn) -> (Pfn, State) {
+        if self.pageblock(pfn).is_none() {
+            return (pfn, State::Body);
+        }
         for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
             let start = pfn.block_start(order);
             match self.state(start, order) {
