@@ -168,10 +168,10 @@ impl<P: Platform> Pageblock<P> {
         self.head_word() >> state::KIND <= state::KIND_TAKEN
     }
 
-    /// Whether the pageblock is mostly free. A racy read.
+    /// Whether the pageblock is open, and has as many free frames as the head word `least`. A racy read.
     #[inline(always)]
-    pub(crate) fn is_sparse(&self) -> bool {
-        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head.load(Relaxed))
+    pub(crate) fn is_sparse(&self, least: u64) -> bool {
+        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head_word(), least)
     }
 }
 
