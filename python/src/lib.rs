@@ -11,13 +11,13 @@ use framewright_host::{AllocError, AllocFailure, AttachError, Config, Migratetyp
 use framewright_host::{Arena as Host, SharedArena, SharedBlock};
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyBufferError, PyException, PyMemoryError, PyOverflowError, PyRuntimeError, PyValueError,
+    PyBufferError, PyException, PyMemoryError, PyOverflowError, PyRuntimeError, PyTypeError, PyValueError,
 };
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-create_exception!(_native, WrongFree, PyException, "A block that is not allocated, or was freed before.");
+create_exception!(framewright, WrongFree, PyException, "A block that is not allocated, or was freed before.");
 
 // Written by `build.rs`.
 include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
@@ -53,13 +53,29 @@ fn check_process(arena: &SharedArena) -> PyResult<()> {
     if arena.is_forked() { Err(PyRuntimeError::new_err(AttachError::Forked.to_string())) } else { Ok(()) }
 }
 
-/// An integer of Python's, which has any size; `None` if it is no number of frames.
-fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+/// The error of an argument that has another type than `wanted`.
+fn wrong_type(name: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    given
+        .get_type()
+        .name()
+        .map_or_else(|error| error, |found| PyTypeError::new_err(format!("{name}: {wanted}, not {found}")))
+}
+
+/// The argument `name`, an integer of Python's, which has any size; `None` if it is no number of frames.
+fn number(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     match given.extract::<u64>() {
         Ok(number) => Ok(Some(number)),
         Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(None),
+        Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => {
+            Err(wrong_type(name, "an integer", given))
+        }
         Err(error) => Err(error),
     }
+}
+
+/// The argument `name`, a name.
+fn text<'a>(name: &str, given: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    given.extract().map_err(|_| wrong_type(name, "a name", given))
 }
 
 /// The presets, by name.
@@ -73,16 +89,25 @@ const PRESETS: [(&str, Config); 6] = [
 ];
 
 fn order_of(order: &Bound<'_, PyAny>) -> PyResult<Order> {
-    let known = number(order)?.and_then(|order| u8::try_from(order).ok()).and_then(Order::new);
+    let known = number("order", order)?.and_then(|order| u8::try_from(order).ok()).and_then(Order::new);
     known.ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))
 }
 
-fn migratetype_of(name: &str) -> PyResult<Migratetype> {
-    match name {
+fn preset_of(preset: &Bound<'_, PyAny>) -> PyResult<Config> {
+    let preset = text("preset", preset)?;
+    let found = PRESETS.iter().find(|(name, _)| *name == preset);
+    found.map(|(_, config)| *config).ok_or_else(|| {
+        let known = PRESETS.map(|(name, _)| name).join(", ");
+        PyValueError::new_err(format!("{preset}: no such preset; there are {known}"))
+    })
+}
+
+fn migratetype_of(name: &Bound<'_, PyAny>) -> PyResult<Migratetype> {
+    match text("migratetype", name)? {
         "movable" => Ok(Migratetype::Movable),
         "unmovable" => Ok(Migratetype::Unmovable),
         "reclaimable" => Ok(Migratetype::Reclaimable),
-        _ => Err(PyValueError::new_err(format!("{name}: movable, unmovable or reclaimable"))),
+        name => Err(PyValueError::new_err(format!("{name}: movable, unmovable or reclaimable"))),
     }
 }
 
@@ -114,26 +139,25 @@ impl Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    #[pyo3(signature = (pages, preset = "framewright"))]
-    fn new(pages: &Bound<'_, PyAny>, preset: &str) -> PyResult<Self> {
-        let found = PRESETS.iter().find(|(name, _)| *name == preset);
-        let (_, config) = found.ok_or_else(|| {
-            let known = PRESETS.map(|(name, _)| name).join(", ");
-            PyValueError::new_err(format!("{preset}: no such preset; there are {known}"))
-        })?;
-        let pages = number(pages)?.filter(|&pages| pages > 0).ok_or_else(|| {
+    #[pyo3(signature = (pages, preset = Config::framewright()))]
+    #[pyo3(text_signature = "(pages, preset='framewright')")]
+    fn new(pages: &Bound<'_, PyAny>, #[pyo3(from_py_with = preset_of)] preset: Config) -> PyResult<Self> {
+        let pages = number("pages", pages)?.filter(|&pages| pages > 0).ok_or_else(|| {
             PyValueError::new_err(format!("{pages} pages: an arena has at least one and fewer than 2^64"))
         })?;
-        let made = Host::builder().pages(pages).cpus(1).config(*config).build_shared();
+        let made = Host::builder().pages(pages).cpus(1).config(preset).build_shared();
         let arena = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self(Mutex::new(Some(Opened { arena, live: HashMap::new() }))))
     }
 
     /// Allocates a block and returns its first frame's number; `free` takes it back.
-    #[pyo3(signature = (order = Order::ZERO, migratetype = "movable"))]
+    #[pyo3(signature = (order = Order::ZERO, migratetype = Migratetype::Movable))]
     #[pyo3(text_signature = "($self, order=0, migratetype='movable')")]
-    fn alloc(&self, #[pyo3(from_py_with = order_of)] order: Order, migratetype: &str) -> PyResult<u64> {
-        let migratetype = migratetype_of(migratetype)?;
+    fn alloc(
+        &self,
+        #[pyo3(from_py_with = order_of)] order: Order,
+        #[pyo3(from_py_with = migratetype_of)] migratetype: Migratetype,
+    ) -> PyResult<u64> {
         self.with(|opened| {
             let pfn = opened.arena.alloc(order, migratetype).map_err(failed)?;
             opened.live.insert(pfn.0, order);
@@ -143,7 +167,7 @@ impl Arena {
 
     /// Frees what `alloc` has returned.
     fn free(&self, pfn: &Bound<'_, PyAny>) -> PyResult<()> {
-        let frame = number(pfn)?;
+        let frame = number("pfn", pfn)?;
         let freed = self.with(|opened| {
             let block = frame.and_then(|frame| opened.live.remove_entry(&frame));
             block.map(|(frame, order)| free(&opened.arena, frame, order)).transpose()
@@ -153,10 +177,13 @@ impl Arena {
     }
 
     /// Allocates a block with its memory, which holds zeroes.
-    #[pyo3(signature = (order = Order::ZERO, migratetype = "movable"))]
+    #[pyo3(signature = (order = Order::ZERO, migratetype = Migratetype::Movable))]
     #[pyo3(text_signature = "($self, order=0, migratetype='movable')")]
-    fn block(&self, #[pyo3(from_py_with = order_of)] order: Order, migratetype: &str) -> PyResult<Block> {
-        let migratetype = migratetype_of(migratetype)?;
+    fn block(
+        &self,
+        #[pyo3(from_py_with = order_of)] order: Order,
+        #[pyo3(from_py_with = migratetype_of)] migratetype: Migratetype,
+    ) -> PyResult<Block> {
         self.with(|opened| {
             let block = opened.arena.alloc_block_zeroed(order, migratetype).map_err(failed)?;
             let (pfn, bytes) = (block.pfn().0, block.len());
@@ -268,6 +295,7 @@ impl Block {
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        check_process(&slf.held().arena)?;
         let is_freed = slf.held().block.is_none();
         if is_freed { Err(block_is_freed()) } else { Ok(slf) }
     }

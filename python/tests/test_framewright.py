@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -122,6 +123,23 @@ def test_a_wrong_size_is_a_value_error():
             fw.Arena(pages)
 
 
+def test_a_wrong_argument_of_an_arena_is_named():
+    arena = fw.Arena(1024)
+    one_line(lambda: fw.Arena("8"), TypeError, "pages: an integer, not str")
+    one_line(lambda: fw.Arena(8, preset=5), TypeError, "preset: a name, not int")
+    one_line(lambda: arena.alloc(1.5), TypeError, "order: an integer, not float")
+    one_line(lambda: arena.block(None), TypeError, "order: an integer, not NoneType")
+    one_line(lambda: arena.alloc(0, 3), TypeError, "migratetype: a name, not int")
+    one_line(lambda: arena.block(migratetype=b"movable"), TypeError, "migratetype: a name, not bytes")
+    one_line(lambda: arena.free("7"), TypeError, "pfn: an integer, not str")
+
+
+def test_every_exception_comes_back_from_another_process():
+    for kind in (fw.WrongFree, fw.CommandError):
+        back = pickle.loads(pickle.dumps(kind("what it says")))
+        assert type(back) is kind and str(back) == "what it says"
+
+
 def test_every_use_in_a_forked_child_raises():
     arena = fw.Arena(1024)
     frame, block = arena.alloc(), arena.block()
@@ -131,6 +149,7 @@ def test_every_use_in_a_forked_child_raises():
         arena.free_blocks,
         lambda: arena.free(frame),
         block.free,
+        block.__enter__,
         lambda: memoryview(block),
     ]
     child = os.fork()

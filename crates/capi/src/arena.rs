@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::sync::Arc;
 
-use framewright_host::framewright::config::Engine;
+use framewright_host::framewright::config::{Engine, LockKind};
 use framewright_host::{Arena, Backing, Config, Pfn};
 
 use crate::balloon::Balloon;
@@ -44,7 +44,8 @@ pub const FW_BACKING_DESCRIBED: u32 = 3;
 /// be a mapping of a memfd or of a file in hugetlbfs.
 pub const FW_BACKING_CALLER: u32 = 4;
 
-/// Framewright's own settings, which measured best. The other presets reproduce a release of Linux.
+/// Framewright's own settings, which measured best. The other presets reproduce a release of Linux, but for the lock of
+/// its zones: threads that wait for it sleep.
 pub const FW_PRESET_DEFAULT: u32 = 0;
 /// Linux 3.0.
 pub const FW_PRESET_LINUX_3_0: u32 = 300;
@@ -225,6 +226,8 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
             return Err(status::argument("the preset is none of FW_PRESET_…"));
         }
     };
+    // A thread that waits may be without a processor: if the lock were handed to it, as in a kernel, all would wait.
+    config.experiment.lock_kind = LockKind::ByPlatform;
     if options.flags & !FLAGS != 0 {
         return Err(status::argument("the flags have a bit that this library does not know"));
     }
@@ -401,4 +404,24 @@ pub unsafe extern "C" fn fw_frame_at(arena: *const fw_arena, address: *const c_v
     // SAFETY: by the caller's promise.
     let frame = unsafe { arena_of(arena) }.ok().and_then(|kept| kept.arena.frame_at(address.cast()));
     frame.map_or(FW_NO_FRAME, |pfn| pfn.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads under a preset took 300 times as long as one where the machine had other work.
+    #[test]
+    fn the_lock_of_no_preset_waits_for_a_thread_that_has_no_processor() {
+        for preset in [0, 300, 504, 601, 607, 616] {
+            let mut options = core::mem::MaybeUninit::uninit();
+            // SAFETY: it can be written to, and is then.
+            let options = unsafe {
+                assert_eq!(fw_options_init(options.as_mut_ptr(), 1 << 20), fw_status::FW_OK);
+                fw_options { preset, ..options.assume_init() }
+            };
+            let config = config(&options).expect("a preset");
+            assert_eq!(config.experiment.lock_kind, LockKind::ByPlatform, "{preset}");
+        }
+    }
 }

@@ -167,6 +167,12 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
         self.on(cpu, |cpu| cpu.must_alloc_of(order, asked))
     }
 
+    /// Allocates unmovable frames, so that the CPU has last refilled from a pageblock with fewer free frames than those
+    /// of other types: what it frees into them returns to the zone.
+    pub fn fill_elsewhere(&self, cpu: usize, pages: u64) {
+        (0..pages).for_each(|_| _ = self.must_alloc_of(cpu, 0, Migratetype::Unmovable));
+    }
+
     /// Allocates movable blocks until none is left.
     pub fn alloc_all(&self, cpu: usize, order: impl IntoOrder) -> Vec<Pfn> {
         self.on(cpu, |cpu| cpu.alloc_all(order))

@@ -168,10 +168,10 @@ impl<P: Platform> Pageblock<P> {
         self.head_word() >> state::KIND <= state::KIND_TAKEN
     }
 
-    /// Whether the pageblock is mostly free. A racy read.
+    /// Whether the pageblock is open, and has as many free frames as the head word `least`. A racy read.
     #[inline(always)]
-    pub(crate) fn is_sparse(&self) -> bool {
-        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head.load(Relaxed))
+    pub(crate) fn is_sparse(&self, least: u64) -> bool {
+        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head_word(), least)
     }
 }
 
@@ -533,8 +533,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// The block that holds frame `pfn`: its first frame and state. [`State::Body`] if the frame was never part of a
-    /// block. A racy read, for explanations and for walks under the zone lock.
+    /// block, or is not in the map. A racy read, for explanations and for walks under the zone lock.
     pub fn find(&self, pfn: Pfn) -> (Pfn, State) {
+        if self.pageblock(pfn).is_none() {
+            return (pfn, State::Body);
+        }
         for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
             let start = pfn.block_start(order);
             match self.state(start, order) {

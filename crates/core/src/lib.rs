@@ -26,8 +26,8 @@
 //!    share gives half of it back ([`policy::pcp`]). A list may hold one block at any fullness; calls of
 //!    orders 4 to 8 go past a list whose share is less than one.
 //! 7. **A free that is no hit** takes one of five ways, by a table (`cpu/free.rs`): onto the list; onto the list, which
-//!    drains; back to the zone with others, if that makes a pageblock whole; claimed first by a compare-and-swap, if
-//!    another CPU handed the block out; or all checks, and a refusal.
+//!    drains; back to the zone with others, if its pageblock is sparser than the one that the CPU refills from; claimed
+//!    first by a compare-and-swap, if another CPU handed the block out; or all checks, and a refusal.
 //! 8. **An allocation that finds nothing** goes on in passes, decided by a pure function ([`policy::passes`]): the
 //!    next zone of the node's zonelist ([`zonelist`]), background reclaim, lower watermarks, compaction, direct reclaim
 //!    with what the request brings ([`reclaim`]), the lists of other CPUs. Then [`AllocError`] states what each zone

@@ -45,7 +45,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::config::{Config, PcpOrders};
 pub use crate::events::PcpEvents;
 use crate::events::PcpWords;
-use crate::frame::PlaceTag;
+use crate::frame::{OpenHead, Pageblock, PlaceTag};
 use crate::platform::{Platform, Word, update};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Ones, Order, PAGEBLOCK_ORDER, Pfn};
@@ -170,6 +170,8 @@ pub struct Pcp<'m, P: Platform> {
     /// CPUs that share what lists may hold, as the owner last read; 0 while it is none of them: see `counting`. Written
     /// by the owner, and by a CPU that drains.
     sharers: P::Word,
+    /// The least head word of a pageblock to which freed blocks return. Written by the owner.
+    sparse: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have no lists in Linux: 4 to 8.
@@ -303,9 +305,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
             turn: P::Word::new(0),
             section: P::Word::new(section as u64),
             sharers: P::Word::new(0),
+            sparse: P::Word::new(OpenHead::SPARSE),
         };
         pcp.resize(Sizing::BOOT);
         pcp
+    }
+
+    /// Whether blocks freed into a pageblock should return to the zone: many of its frames are free, and more than of
+    /// the pageblock from which the CPU allocates. What returned there would be allocated again next.
+    #[inline(always)]
+    pub(crate) fn is_sparse(&self, pageblock: &Pageblock<P>) -> bool {
+        pageblock.is_sparse(self.sparse.load(Relaxed))
     }
 
     /// Requests another size. Callable from any CPU; the owner applies it at its next call that is no hit. If several

@@ -185,7 +185,7 @@ impl BootMap {
         if options.config.page_kib != 4 {
             return Err(framewright::SetupError::page_kib(options.config.page_kib).into());
         }
-        if options.config.poison {
+        if options.config.poison || options.config.init_on_free {
             return Err(ArenaError::PoisonWithoutMemory);
         }
         // SAFETY: zeroes are a valid `M`; used memory is cleared before a descriptor is looked at.

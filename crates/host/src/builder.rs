@@ -376,7 +376,9 @@ impl ArenaBuilder {
         self.prepare(&pages, &zones)?;
         let frames = self.base..self.base.add(self.pages);
         let direct_map = match &pages {
-            Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),
+            Pages::None if self.config.poison || self.config.init_on_free => {
+                return Err(ArenaError::PoisonWithoutMemory);
+            }
             Pages::None => None,
             Pages::Own(mapping) => Some(mapping.start()),
             Pages::Caller(start) => Some(*start),

@@ -112,8 +112,8 @@ pub enum ArenaError {
         /// The system's error.
         source: io::Error,
     },
-    /// Poisoning writes to freed memory, and the arena has none.
-    #[error("poisoning fills freed memory, and the arena has none: choose another backing")]
+    /// Poisoning and `init_on_free` write to freed memory, and the arena has none.
+    #[error("poisoning and init_on_free fill freed memory, and the arena has none: choose another backing")]
     PoisonWithoutMemory,
     /// The allocator refused the zones, the CPUs or the configuration.
     #[error("{0}")]

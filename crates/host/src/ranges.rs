@@ -167,7 +167,9 @@ impl<M: FrameUser> Cpu<'_, M> {
     }
 
     /// Allocates the frames that `layout` needs: its size in bytes, rounded up to whole frames, contiguous and with its
-    /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). As
+    /// alignment, which counts frame numbers: that of the address is the same up to 1,024 base pages, and only if the
+    /// memory starts at a multiple of them, as memory of the arena's own does
+    /// ([`memory`](crate::ArenaBuilder::memory)). They may be freed in any parts ([`free_range`](Self::free_range)). As
     /// [`framewright::Cpu::alloc_layout`]: up to order 10 one allocation, and O(log pages) if the size is no power of
     /// two; if no block is free, a search for a run. Before it fails, pages that ended threads and page caches have
     /// left are brought back.

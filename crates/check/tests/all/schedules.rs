@@ -184,8 +184,9 @@ fn in_blocks(form: Engine) {
     at_once(
         60,
         move || {
-            let world = somewhere(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
+            let world = somewhere(2 * PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
+            world.fill_elsewhere(0, 8);
             let events = world.pcp(0).events();
             assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
             let pcp = world.pcp(0);
@@ -207,8 +208,8 @@ fn in_blocks(form: Engine) {
             }
         },
         |(world, _)| {
-            assert_eq!(world.settled().allocated, 1);
-            assert_eq!(world.allocator().free_pages(), PAGEBLOCK_PAGES - 1);
+            assert_eq!(world.settled().allocated, 9);
+            assert_eq!(world.allocator().free_pages(), 2 * PAGEBLOCK_PAGES - 9);
         },
     );
 }

@@ -313,12 +313,10 @@ fn verify_finds_broken_per_cpu_lists() {
         [("does not say where it sits", ASIDE | 1), ("not taken, or of another order", taken(0))]
     {
         let world = lists_in(Engine::Framewright);
-        let aside = world.on(0, |cpu| {
-            let blocks = [(); 3].map(|()| cpu.must_alloc(0));
-            cpu.must_free(blocks[1], 0);
-            assert!(cpu.alloc_hit(Order::ZERO, M).is_none(), "it is set aside");
-            blocks[1]
-        });
+        let aside = [(); 3].map(|()| world.must_alloc(0, 0))[1];
+        world.fill_elsewhere(0, 8);
+        world.must_free(0, aside, 0);
+        world.on(0, |cpu| assert!(cpu.alloc_hit(Order::ZERO, M).is_none(), "it is set aside"));
         must_find(what, &world, &[(Spot::Head(aside), head)]);
     }
     // One block twice on the list, instead of two blocks.

@@ -13,7 +13,7 @@ use crate::units::{Migratetype, Order, Pfn, ZoneId};
 struct Facts {
     /// Place where the block last was, from its head word.
     left: Left,
-    /// Whether its pageblock is mostly free, and should become whole.
+    /// Whether its pageblock is sparser than the one from which the CPU allocates, and should become whole.
     is_sparse: bool,
     /// Whether this CPU's list has room below its ceiling.
     fits: bool,
@@ -67,7 +67,11 @@ impl<P: Platform> PlainBlock<'_, '_, P> {
     /// Way of the block, which last was at `left`.
     #[inline(always)]
     fn way(&self, left: Left) -> Way {
-        route(Facts { left, is_sparse: self.pageblock.is_sparse(), fits: self.list.is_below_ceiling() })
+        route(Facts {
+            left,
+            is_sparse: self.pcp.is_sparse(self.pageblock),
+            fits: self.list.is_below_ceiling(),
+        })
     }
 }
 
@@ -144,7 +148,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         block: PlainBlock<'a, 'm, P>,
     ) {
         // Without maps no pageblock is open, so none is read.
-        let is_sparse = || self.frames.has_maps() && block.pageblock.is_sparse();
+        let is_sparse = || self.frames.has_maps() && block.pcp.is_sparse(block.pageblock);
         if !block.list.put_back(block.head, pfn, is_sparse) {
             self.free_checked(pfn, order, error);
         } else if self.pcp.count_freed(order) {
@@ -240,7 +244,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return;
         }
         let list = info.migratetype();
-        let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
+        let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| local.pcp.is_sparse(pageblock));
         // With head words, the free of a block that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
         if frames.has_maps() && is_sparse() && !is_last() && local.set_aside(pfn, order) {

@@ -493,12 +493,19 @@ impl OpenHead {
 
     /// The least head word of a pageblock with at least 64 free frames, an eighth. Allocations should take from fuller
     /// pageblocks first.
-    const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
+    pub(crate) const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
 
-    /// Whether a head word is that of an open pageblock and at least [`SPARSE`](Self::SPARSE).
-    #[inline]
-    pub(super) const fn is_sparse(word: u64) -> bool {
-        word.wrapping_sub(Self::SPARSE) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
+    /// The least head word of a pageblock with more free frames than this one, and not below
+    /// [`SPARSE`](Self::SPARSE).
+    #[inline(always)]
+    pub(crate) fn sparser(self) -> u64 {
+        Self::SPARSE.max(((self.0 >> Self::FREE) + 1) << Self::FREE)
+    }
+
+    /// Whether a head word is that of an open pageblock and at least `least`, which is of one, too.
+    #[inline(always)]
+    pub(super) const fn is_sparse(word: u64, least: u64) -> bool {
+        word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - least
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A list hands out first the block that was freed last. In memory that is used at random, a freed page would be
 //! allocated again next, and its pageblock, most of which may be free, would never become whole. So a freed block of a
-//! sparse pageblock is set aside, and the next allocation takes one of a pageblock that is nearly full.
+//! sparse pageblock is set aside, and the next allocation takes one of a pageblock that is nearly full. Not if the CPU
+//! allocates from a pageblock that is as sparse: the block would be taken again.
 //!
 //! Only with free memory as bits, whose words record how many frames of a pageblock are free. Linux has no such thing,
 //! and its presets keep lists.

@@ -8,7 +8,7 @@ use super::list::List;
 use super::{KINDS, Local, bump};
 use crate::buddy::{Each, Pieces};
 use crate::config::RefillCheck;
-use crate::frame::{FrameUser, State};
+use crate::frame::{FrameUser, OpenHead, State};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Shortage, Sizing, Tuning, moved_at_once};
 use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -55,6 +55,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             let checks = self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED;
             list.fill(if checks { self.without_bad(list, order, places) } else { places });
             if tuned.is_none() {
+                let source = self.frames.open_head(list.at(list.top().wrapping_sub(1)));
+                self.pcp.sparse.store(source.map_or(OpenHead::SPARSE, OpenHead::sparser), Relaxed);
                 self.raise_high(taken << order.get());
                 // Lists that are used are not empty for so long.
                 if self.pcp.events.refills.load(Relaxed).is_multiple_of(AGE) {

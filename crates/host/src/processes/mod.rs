@@ -12,8 +12,9 @@
 //! (`EOWNERDEAD`) and makes all other tables again from these words: what a living process owns, or none, stays
 //! allocated, everything else is free. O(frames).
 //!
-//! Each process holds a lock on the file. The system drops it when the process ends, also when it is killed: so the
-//! others learn that it is dead.
+//! Each process holds a lock on the file, by a descriptor of its own. The system drops it when the process ends, also
+//! when it is killed: so the others learn that it is dead. A process that closes descriptors that are not its code's,
+//! as `closefrom(3)` does, counts as dead while it lives, and others get its blocks.
 //!
 //! # What becomes of a dead process's pages
 //! - Blocks that it owned go back: at the next [`reap`](ProcessArena::reap), or before an allocation fails, or when

@@ -234,6 +234,7 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(1024, Config::default()).base(Pfn(1 << 52)), "starts at a multiple of 1024");
     refusal(Arena::builder().bytes(u64::MAX), "too many");
     refusal(described(100, Config { poison: true, ..Config::default() }), "choose another backing");
+    refusal(described(100, Config { init_on_free: true, ..Config::default() }), "choose another backing");
     let error = refusal(
         described(
             100,

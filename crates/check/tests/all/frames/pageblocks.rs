@@ -275,3 +275,17 @@ fn pageblocks_that_other_types_give_up_are_neighbours() {
         }
     }
 }
+
+/// Any number may be asked for, also one that is no frame's.
+#[test]
+fn a_frame_that_the_map_does_not_have_is_in_no_block() {
+    for engine in [Engine::Framewright, Engine::Compact, Engine::Linux] {
+        let world = Spec::one_zone(4 * MAX_ORDER.pages(), 1).engine(engine).bare().plain();
+        let frames = world.allocator().frames();
+        let end = BASE.add(4 * MAX_ORDER.pages());
+        for pfn in [Pfn(0), Pfn(BASE.0 - 1), end, Pfn(1 << 52), Pfn(u64::MAX)] {
+            assert_eq!(frames.find(pfn), (pfn, State::Body), "{engine:?}");
+        }
+        assert!(matches!(frames.find(Pfn(end.0 - 1)).1, State::Free { .. }), "{engine:?}");
+    }
+}

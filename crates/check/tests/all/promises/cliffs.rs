@@ -182,3 +182,46 @@ fn a_page_that_falls_back_costs_less_than_a_look_at_its_pageblock() {
         }
     }
 }
+
+/// A churn among few blocks ends on the lists, however full the memory is: blocks that return to the zone only to be
+/// taken again would need its lock for ever.
+#[test]
+fn a_churn_among_few_blocks_ends_on_the_lists() {
+    let pages = 128 * PAGEBLOCK_PAGES;
+    let (settle, operations) = (8_000, 8_000);
+    let mut flows = Vec::new();
+    for size in (0..=6).map(|order| Order::new(order).expect("an order")) {
+        for seed in 0..20 {
+            let world: World<Checked> = Spec::one_zone(pages, 2).build();
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut held = 0;
+            for sixteenths in [8, 12, 15] {
+                while held << size.get() < sixteenths * pages / 16 {
+                    _ = world.must_alloc(held as usize % 2, size);
+                    held += 1;
+                }
+                let count = (((pages / 16) >> size.get()) / 4).clamp(1, 128) as usize;
+                let mut lists =
+                    [0, 1].map(|cpu| (0..count).map(|_| world.must_alloc(cpu, size)).collect::<Vec<_>>());
+                let mut churn = |operations| {
+                    for n in 0..operations {
+                        let (cpu, at) = (n % 2, random.usize(0..count));
+                        world.must_free(cpu, lists[cpu][at], size);
+                        lists[cpu][at] = world.must_alloc(cpu, size);
+                    }
+                };
+                let locks = || (0..2).map(|cpu| world.pcp(cpu).events().lock_acquisitions).sum::<u64>();
+                churn(settle);
+                let before = locks();
+                churn(operations);
+                let taken = locks() - before;
+                if taken > 0 {
+                    flows.push(format!("{taken} locks: {size}, {sixteenths}/16 held, seed {seed}"));
+                }
+                (0..2).for_each(|cpu| lists[cpu].iter().for_each(|&pfn| world.must_free(cpu, pfn, size)));
+            }
+        }
+    }
+    println!("{} flows\n{}", flows.len(), flows.join("\n"));
+    assert!(flows.is_empty());
+}

@@ -97,7 +97,15 @@ fn fields_of_an_open_head_are_apart() {
         assert_eq!(says(head), (free, largest, next, prev));
         assert_eq!(OpenHead::of(head.word()), Some(head));
         assert_eq!(State::unpack(head.word()), State::Body);
-        assert_eq!(OpenHead::is_sparse(head.word()), free >= 64);
+        assert_eq!(OpenHead::is_sparse(head.word(), OpenHead::SPARSE), free >= 64);
+        for source in [1, 62, 63, 64, 510, 511, 512] {
+            let least = OpenHead::new(source, 3, last, 0).sparser();
+            assert_eq!(
+                OpenHead::is_sparse(head.word(), least),
+                free >= 64 && free > source,
+                "{free}, {source}"
+            );
+        }
         assert_eq!(says(head.with_free(300)), (300, largest, next, prev));
         assert_eq!(says(head.with_next(prev)), (free, largest, prev, prev));
         assert_eq!(says(head.with_prev(next)), (free, largest, next, next));
@@ -109,7 +117,11 @@ fn fields_of_an_open_head_are_apart() {
     }
     let whole = FreeHead::whole(Migratetype::Movable).word();
     let others = [0, State::Reserved.pack(), whole, MARK, (KIND_OPEN + 1) << KIND];
-    assert!(others.iter().all(|&word| OpenHead::of(word).is_none() && !OpenHead::is_sparse(word)));
+    assert!(
+        others
+            .iter()
+            .all(|&word| OpenHead::of(word).is_none() && !OpenHead::is_sparse(word, OpenHead::SPARSE))
+    );
 }
 
 /// The tag of a list, and a position on it, are the head word of a block there.
