@@ -116,6 +116,21 @@ fn a_machine_that_finds_no_address_space_is_refused_with_what_allows_it() {
     assert!(error.contains("no address space") && error.contains("`ulimit -v unlimited`"), "{error}");
 }
 
+/// As in a container whose processes are limited. Of root they are not: the command runs as a user who has no others.
+#[test]
+fn a_bench_ends_where_the_system_refuses_a_thread() {
+    let bench = "bench --workload hot_pair --order 0 --cpus 4 --samples 1 --memory 64";
+    let user = "setpriv --reuid=54321 --regid=54321 --clear-groups prlimit --nproc=3";
+    let limited = format!("timeout --signal=KILL 60 {user} {} {bench}", env!("CARGO_BIN_EXE_framewright"));
+    let output = Command::new("sh").args(["-c", &limited]).output().expect("a shell");
+    let error = String::from_utf8_lossy(&output.stderr);
+    if !error.contains("framewright: 4 threads") {
+        return eprintln!("skipped: no other user can run the command here: {error}");
+    }
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("failed to spawn thread"), "{error}");
+}
+
 /// The shortest numbers take the most memory for their text.
 #[test]
 fn results_and_toml_keep_to_it() {

@@ -127,7 +127,7 @@ where
 {
     let (gate, pinned) = (Gate::new(cpus), AtomicBool::new(true));
     let results: Vec<Mutex<Option<R>>> = (0..cpus).map(|_| Mutex::new(None)).collect();
-    on_threads(cpus, &|index| {
+    on_threads(cpus, &gate, &|index| {
         let _break = BreakOnPanic(&gate);
         pinned.fetch_and(pin(index), Ordering::Relaxed);
         let mut cpu = target.attach(index);
@@ -142,10 +142,12 @@ where
     Done { results: results.into_iter().filter_map(result).collect(), pinned: pinned.into_inner() }
 }
 
-/// Calls `work` with each number below `count` on a thread of its own. Not generic: threads would be compiled anew for
-/// each workload and target.
-fn on_threads(count: usize, work: &(dyn Fn(usize) + Sync)) {
+/// Calls `work` with each number below `count` on a thread of its own, which all meet at `gate`. Not generic: threads
+/// would be compiled anew for each workload and target.
+fn on_threads(count: usize, gate: &Gate, work: &(dyn Fn(usize) + Sync)) {
     thread::scope(|scope| {
+        // Where the system refuses a thread, those before it do not wait for it.
+        let _break = BreakOnPanic(gate);
         let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
         for thread in threads {
             if let Err(panic) = thread.join() {
