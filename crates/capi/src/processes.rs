@@ -125,8 +125,8 @@ unsafe fn with_block(
 ///
 /// # Safety
 /// `options` is NULL or valid; `name` is NULL or a C string; `out` is NULL or can be written to. Until `fw_shm_close`
-/// this process leaves open what the library has opened, also where it closes all descriptors, as with `closefrom`:
-/// others take it for dead else, and get its blocks while it uses them.
+/// this process leaves open what the library has opened. If it closes all descriptors, as `closefrom` does, others
+/// take it for dead, and get its blocks while it uses them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_create(
     options: *const fw_options,
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn fw_shm_create(
 /// `FW_ERR_NO_CPU` if 64 living processes are attached.
 ///
 /// # Safety
-/// `out` is NULL or can be written to; `fd` is a descriptor that is open during the call. As `fw_shm_create`, of what
-/// the library has opened.
+/// `out` is NULL or can be written to; `fd` is a descriptor that is open during the call. What the
+/// library has opened stays open, as for `fw_shm_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_status {
     // SAFETY: by the caller's promise.

@@ -167,12 +167,6 @@ impl<P: Platform> Pageblock<P> {
     pub(crate) fn is_taken(&self) -> bool {
         self.head_word() >> state::KIND <= state::KIND_TAKEN
     }
-
-    /// Whether the pageblock is open, and has as many free frames as the head word `least`. A racy read.
-    #[inline(always)]
-    pub(crate) fn is_sparse(&self, least: u64) -> bool {
-        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head_word(), least)
-    }
 }
 
 impl<'m, P: Platform> Located<'m, P> {

@@ -312,10 +312,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Whether blocks freed into a pageblock should return to the zone: many of its frames are free, and more than of
-    /// the pageblock from which the CPU allocates. What returned there would be allocated again next.
+    /// the pageblock from which the CPU allocates. What returned there would be allocated again next. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self, pageblock: &Pageblock<P>) -> bool {
-        pageblock.is_sparse(self.sparse.load(Relaxed))
+        cfg!(feature = "mobility") && OpenHead::is_sparse(pageblock.head_word(), self.sparse.load(Relaxed))
     }
 
     /// Requests another size. Callable from any CPU; the owner applies it at its next call that is no hit. If several

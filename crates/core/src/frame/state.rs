@@ -504,7 +504,7 @@ impl OpenHead {
 
     /// Whether a head word is that of an open pageblock and at least `least`, which is of one, too.
     #[inline(always)]
-    pub(super) const fn is_sparse(word: u64, least: u64) -> bool {
+    pub(crate) const fn is_sparse(word: u64, least: u64) -> bool {
         word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - least
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::{Options, processes};
@@ -57,8 +57,6 @@ static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
         }
         flag::register(signal, Arc::clone(noted)).expect("these signals can be caught");
     }
-    // A file that may grow no more (`ulimit -f`) is as a full disk: the write says so.
-    flag::register(SIGXFSZ, Arc::default()).expect("this signal can be caught");
     handlers
 });
 
